@@ -1,0 +1,1 @@
+"""picodl: deep learning in plain Python on numpy."""

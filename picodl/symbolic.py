@@ -1,0 +1,217 @@
+"""Symbols: values that have a shape and a dtype but no numbers yet.
+
+`Input()` makes the first ones; every layer or op called on a Symbol makes a Step, which remembers
+what was called with what, and gives Symbols for its results. A functional model is the list of
+Steps that lead from its inputs to its outputs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from picodl import config, tree
+from picodl.tensor import Tensor, add_operators
+from picodl.typing import Shape
+
+_creation = itertools.count(1)
+
+# sizes that stand in for None while an op is tried out: pairs, the later ones for large windows
+_TRIAL_SIZES = ((2, 3), (16, 17), (64, 65))
+
+
+class Symbol:
+    """A value to come: shape (None where it varies), dtype, name, and the step that makes it.
+
+    Args:
+        shape: with the batch axis first; None for sizes that vary.
+        dtype: the dtype's name.
+        name: shown in messages and summaries.
+        step: the Step it comes from; None for an input.
+        index: which of the step's results it is.
+        optional: an input that may be None.
+    """
+
+    __slots__ = ("dtype", "index", "mask", "name", "optional", "shape", "step")
+
+    def __init__(
+        self,
+        shape: Sequence[int | None],
+        dtype: str,
+        name: str = "",
+        step: Step | None = None,
+        index: int = 0,
+        optional: bool = False,
+    ) -> None:
+        self.shape: Shape = tuple(shape)
+        self.dtype = dtype
+        self.name = name
+        self.step = step
+        self.index = index
+        self.optional = optional
+        self.mask: Any = None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        return f"<Symbol {self.name!r} shape={self.shape} dtype={self.dtype}>"
+
+    def __iter__(self) -> Any:
+        if not self.shape or self.shape[0] is None:
+            raise TypeError(
+                f"{self!r} cannot be iterated over: its first axis has no size yet. "
+                "Index it, or use an op such as picodl.ops.unstack(x, num)."
+            )
+        return (self[i] for i in range(self.shape[0]))  # type: ignore[index]
+
+    def _no_numbers(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            f"{self!r} has no numbers yet: it describes a value of a model that is being built. "
+            "Use layers and picodl.ops on it, and call the finished model on data."
+        )
+
+    __array__ = __bool__ = __float__ = __int__ = __index__ = __len__ = numpy = _no_numbers
+    __lt__ = __le__ = __gt__ = __ge__ = _no_numbers
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        from picodl import ops
+
+        function = getattr(ops, ufunc.__name__, None)
+        if method != "__call__" or function is None or kwargs:
+            return self._no_numbers()
+        return function(*args)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        from picodl import ops
+
+        function = getattr(ops, func.__name__, None)
+        if function is None or func.__module__ not in ("numpy", "numpy.linalg"):
+            return self._no_numbers()
+        return function(*args, **kwargs)
+
+
+add_operators(Symbol)
+
+
+class Step:
+    """One call in a graph of Symbols.
+
+    Args:
+        call: the layer or op that was called.
+        args, kwargs: what it was called with; Symbols stand where tensors will.
+        name: the layer's name or the op's.
+
+    Attributes:
+        inputs: the Symbols among the arguments, in the order of `tree.flatten`.
+        outputs: what the call gives, as a structure of Symbols.
+    """
+
+    __slots__ = ("args", "call", "inputs", "kwargs", "name", "order", "outputs")
+
+    def __init__(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> None:
+        self.call = call
+        self.args = args
+        self.kwargs = kwargs
+        self.name = name
+        self.inputs = symbols_in((args, kwargs))
+        self.order = next(_creation)
+        self.outputs: Any = None
+
+    def give(self, specs: Any) -> Any:
+        """Make the Symbols of the results from a structure of Spec leaves."""
+        leaves = [
+            Symbol(s.shape, s.dtype, f"{self.name}:{i}" if i else self.name, self, i)
+            if isinstance(s, Spec)
+            else s
+            for i, s in enumerate(tree.flatten(specs))
+        ]
+        self.outputs = tree.pack_sequence_as(specs, leaves)
+        return self.outputs
+
+
+class Spec:
+    """The shape and dtype of one result."""
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, shape: Sequence[int | None], dtype: str) -> None:
+        self.shape = tuple(shape)
+        self.dtype = dtype
+
+    def __repr__(self) -> str:
+        return f"Spec({self.shape}, {self.dtype})"
+
+
+def is_symbolic(structure: Any) -> bool:
+    """Whether any leaf of a structure is a Symbol."""
+    if isinstance(structure, Symbol):
+        return True
+    if isinstance(structure, dict):
+        return any(is_symbolic(part) for part in structure.values())
+    if isinstance(structure, (list, tuple)):
+        return any(is_symbolic(part) for part in structure)
+    if isinstance(structure, slice):
+        return any(
+            isinstance(p, Symbol) for p in (structure.start, structure.stop, structure.step)
+        )
+    return False
+
+
+def symbols_in(structure: Any) -> list[Symbol]:
+    """The Symbols among the leaves of a structure, in order."""
+    return [leaf for leaf in tree.flatten(structure) if isinstance(leaf, Symbol)]
+
+
+def substitute(structure: Any, leaf: Callable[[Symbol], Any]) -> Any:
+    """The structure with every Symbol replaced by leaf(symbol)."""
+    return tree.map_structure(lambda x: leaf(x) if isinstance(x, Symbol) else x, structure)
+
+
+def record_op(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record a step for an op called on Symbols."""
+    step = Step(function, args, kwargs, function.__name__)
+    return step.give(infer(function, args, kwargs))
+
+
+def infer(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a function would give for Symbols, as a structure of Specs.
+
+    It runs unrecorded on small arrays of zeros, with two sizes for None: an axis of the result that
+    has two sizes is None.
+
+    Raises:
+        ValueError: if it cannot run on such shapes; the message says which.
+    """
+    problem: Exception | None = None
+    for small, large in _TRIAL_SIZES:
+        try:
+            first = _trial(function, args, kwargs, small)
+            second = _trial(function, args, kwargs, large)
+        except (ValueError, IndexError) as error:
+            problem = problem or error
+            continue
+        return tree.map_structure(_spec, first, second)
+    shapes = ", ".join(str(s.shape) for s in symbols_in((args, kwargs)))
+    name = getattr(function, "name", None) or getattr(function, "__name__", str(function))
+    raise ValueError(f"{name} cannot be called on symbols of shape {shapes}: {problem}") from problem
+
+
+def _trial(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], size: int) -> Any:
+    def zeros(symbol: Symbol) -> Tensor:
+        shape = tuple(size if n is None else n for n in symbol.shape)
+        return Tensor(np.zeros(shape, symbol.dtype))
+
+    with config.thread_values(recording=False, training=False), np.errstate(all="ignore"):
+        return function(*substitute(args, zeros), **substitute(kwargs, zeros))
+
+
+def _spec(a: Any, b: Any) -> Any:
+    if not hasattr(a, "shape"):
+        return a
+    sizes = zip(a.shape, b.shape, strict=True)
+    return Spec(tuple(m if m == n else None for m, n in sizes), str(a.dtype))

@@ -1,0 +1,560 @@
+"""The engine: a Tensor remembers how it was computed, and backward() walks that way back.
+
+An op computes an array and hands `record` the array, its inputs and a closure `backward(g)` that
+returns one gradient per input. That closure is all there is to differentiation here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from picodl import config
+from picodl.config import thread
+from picodl.typing import Array, Backward, Shape
+
+_creation = itertools.count(1)
+
+
+class Tensor:
+    """An array that can take part in differentiation.
+
+    Args:
+        data: anything `numpy.asarray` takes; Python floats become `config.floatx()`.
+        requires_grad: whether `backward` leaves the gradient of this tensor in `grad`.
+        dtype: the dtype to convert to.
+
+    >>> x = Tensor([1.0, 2.0], requires_grad=True)
+    >>> _ = (x * x).sum().backward()
+    >>> x.grad
+    array([2., 4.], dtype=float32)
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_backward",
+        "_composed",
+        "_inputs",
+        "_order",
+        "data",
+        "grad",
+        "mask",
+        "requires_grad",
+    )
+
+    data: Array
+    grad: Any
+    mask: Any
+
+    def __init__(self, data: Any, requires_grad: bool = False, dtype: Any = None) -> None:
+        self.data = as_array(data, dtype)
+        if requires_grad and self.data.dtype.kind != "f":
+            raise TypeError(
+                f"Only floating-point tensors have gradients; received dtype {self.data.dtype}."
+            )
+        self.requires_grad = requires_grad
+        self.grad = None
+        self.mask = None
+        self._inputs: Sequence[Tensor] = ()
+        self._backward: Backward | None = None
+        self._order = 0
+
+    # ---------------------------------------------------------------- what it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.data.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.data.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.data.ndim
+
+    @property
+    def size(self) -> int:
+        return self.data.size
+
+    @property
+    def op(self) -> str:
+        """The name of the op that made it, or "" for a tensor that was not recorded."""
+        return self._backward.__qualname__.split(".")[0] if self._backward is not None else ""
+
+    def numpy(self) -> Array:
+        """The array itself (not a copy)."""
+        return self.data
+
+    def item(self) -> Any:
+        """The one element as a Python number."""
+        return self.data.item()
+
+    def tolist(self) -> Any:
+        """The elements as nested Python lists."""
+        return self.data.tolist()
+
+    def detach(self) -> Tensor:
+        """The same array in a tensor of its own, outside any graph."""
+        return Tensor(self.data)
+
+    def zero_grad(self) -> None:
+        """Forget the gradient."""
+        self.grad = None
+
+    def __repr__(self) -> str:
+        kind = type(self).__name__
+        body = np.array2string(self.data, separator=", ", prefix=f"{kind}(", threshold=100)
+        more = ", requires_grad=True" if self.requires_grad else ""
+        return f"{kind}({body}, shape={self.shape}, dtype={self.dtype}{more})"
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __float__(self) -> float:
+        return float(self.data)
+
+    def __int__(self) -> int:
+        return int(self.data)
+
+    def __index__(self) -> int:
+        return self.data.__index__()
+
+    def __bool__(self) -> bool:
+        return bool(self.data)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.data.item() if spec and self.data.size == 1 else self.data, spec)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self.data)))
+
+    __hash__ = object.__hash__  # == compares elements, so the hash is the identity
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.data, self.requires_grad)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return Tensor(self.data.copy(), self.requires_grad)
+
+    # ---------------------------------------------------------------- differentiation
+
+    def backward(
+        self, gradient: Any = None, retain_graph: bool = False, create_graph: bool = False
+    ) -> list[Tensor]:
+        """Add the gradient of this tensor to `grad` of every leaf it was computed from.
+
+        Args:
+            gradient: what arrives from above, of this tensor's shape. Defaults to ones.
+            retain_graph: keep the graph for another backward, and leave the gradient of every
+                intermediate tensor in its `grad`.
+            create_graph: make the gradients tensors that can be differentiated again.
+
+        Returns:
+            The leaves that were reached.
+
+        Raises:
+            RuntimeError: if nothing here requires a gradient, or if the graph was used before.
+            NotImplementedError: with create_graph, for an op without a second derivative.
+        """
+        if not self.requires_grad:
+            raise RuntimeError(
+                "backward() on a tensor that does not depend on anything with requires_grad=True "
+                "(or was computed under no_grad())."
+            )
+        reached = gradients([self], [gradient], (), retain_graph or create_graph, create_graph)
+        for leaf, g in reached:
+            leaf.grad = g if leaf.grad is None else leaf.grad + g
+        return [leaf for leaf, _ in reached]
+
+    # ---------------------------------------------------------------- meeting numpy
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy:
+            return np.array(self.data, dtype=dtype)
+        return self.data if dtype is None else self.data.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        from picodl import ops
+
+        function = getattr(ops, ufunc.__name__, None)
+        if method != "__call__" or function is None or kwargs:
+            called = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+            raise TypeError(
+                f"numpy.{called} with {sorted(kwargs) or 'these arguments'} has no gradient on a "
+                "Tensor. Use a function of picodl.ops, or .numpy() for the plain array."
+            )
+        return function(*args)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        from picodl import ops
+
+        function = getattr(ops, func.__name__, None)
+        if function is not None and func.__module__ in ("numpy", "numpy.linalg"):
+            return function(*args, **kwargs)
+        return func(*_plain(args), **_plain(kwargs))
+
+    def astype(self, dtype: Any) -> Any:
+        from picodl import ops
+
+        return ops.cast(self, dtype)
+
+    def reshape(self, *shape: Any) -> Any:
+        from picodl import ops
+
+        return ops.reshape(self, shape[0] if len(shape) == 1 else shape)
+
+    def transpose(self, *axes: Any) -> Any:
+        from picodl import ops
+
+        return ops.transpose(self, (axes[0] if len(axes) == 1 else axes) or None)
+
+    @property
+    def T(self) -> Any:
+        return self.transpose()
+
+    def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
+        from picodl import ops
+
+        return ops.sum(self, axis, keepdims)
+
+    def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
+        from picodl import ops
+
+        return ops.mean(self, axis, keepdims)
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> Any:
+        from picodl import ops
+
+        return ops.max(self, axis, keepdims)
+
+    def min(self, axis: Any = None, keepdims: bool = False) -> Any:
+        from picodl import ops
+
+        return ops.min(self, axis, keepdims)
+
+    def matmul(self, other: Any) -> Any:
+        from picodl import ops
+
+        return ops.matmul(self, other)
+
+    dot = matmul
+
+    def __eq__(self, other: Any) -> Any:
+        return self.data == _plain(other)
+
+    def __ne__(self, other: Any) -> Any:
+        return self.data != _plain(other)
+
+    def __lt__(self, other: Any) -> Any:
+        return self.data < _plain(other)
+
+    def __le__(self, other: Any) -> Any:
+        return self.data <= _plain(other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self.data > _plain(other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self.data >= _plain(other)
+
+
+_BINARY = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "mod",
+    "pow": "power",
+    "matmul": "matmul",
+}
+_UNARY = {"neg": "negative", "abs": "abs", "getitem": "get_item"}
+
+
+def add_operators(target: type) -> None:
+    """Give Tensor (or Symbol) its operators, each the op of picodl.ops that has its meaning."""
+
+    def forward(name: str) -> Callable[..., Any]:
+        def operator(self: Any, *other: Any) -> Any:
+            from picodl import ops
+
+            return getattr(ops, name)(self, *other)
+
+        return operator
+
+    def reflected(name: str) -> Callable[..., Any]:
+        def operator(self: Any, other: Any) -> Any:
+            from picodl import ops
+
+            return getattr(ops, name)(other, self)
+
+        return operator
+
+    for name, op in _BINARY.items():
+        setattr(target, f"__{name}__", forward(op))
+        setattr(target, f"__r{name}__", reflected(op))
+    for name, op in _UNARY.items():
+        setattr(target, f"__{name}__", forward(op))
+
+
+add_operators(Tensor)
+
+
+# -------------------------------------------------------------------- making tensors
+
+
+def as_array(data: Any, dtype: Any = None) -> Array:
+    """An ndarray of the given dtype; Python floats without a dtype become floatx.
+
+    Raises:
+        TypeError: for strings, objects and other things that are no numbers.
+    """
+    if isinstance(data, Tensor):
+        data = data.data
+    if isinstance(data, np.ndarray):
+        array = data
+    else:
+        if isinstance(data, (list, tuple)) and _holds_tensor(data):
+            data = _plain(data)
+        array = np.asarray(data)
+        if dtype is None and array.dtype == np.float64 and not isinstance(data, np.generic):
+            if not hasattr(data, "dtype"):
+                dtype = config.floatx()
+    if array.dtype.kind not in "fiub":
+        raise TypeError(
+            f"Expected numbers, but received {type(data).__name__} data of dtype {array.dtype}."
+        )
+    return array if dtype is None or array.dtype == dtype else array.astype(dtype)
+
+
+def record(
+    data: Any,
+    inputs: Sequence[Tensor] = (),
+    backward: Backward | None = None,
+    composed: Callable[..., Any] | bool | None = None,
+) -> Tensor:
+    """The result of an op as a Tensor, with the way back if any input requires a gradient.
+
+    Args:
+        data: the computed array.
+        inputs: the tensors it was computed from.
+        backward: takes the gradient of the result and returns one gradient (or None) per input.
+        composed: for second derivatives. None: `backward` itself can be differentiated, because it
+            works on tensors too (see `value`); a function of the inputs that computes the same out
+            of such ops; or False: there is none.
+    """
+    out = Tensor.__new__(Tensor)
+    out.data = data if type(data) is np.ndarray else np.asarray(data)
+    out.grad = out.mask = None
+    if thread.recording:
+        for x in inputs:
+            if x.requires_grad:
+                out.requires_grad = True
+                out._inputs = inputs
+                out._backward = backward
+                out._order = next(_creation)
+                if composed is not None:
+                    out._composed = composed
+                return out
+    out.requires_grad = False
+    out._inputs = ()
+    out._backward = None
+    out._order = 0
+    return out
+
+
+def value(x: Tensor, g: Any) -> Any:
+    """What a backward closure multiplies with: x's array, or x itself when g is a Tensor."""
+    return x if isinstance(g, Tensor) else x.data
+
+
+def output(y: Array, g: Any, op: Callable[..., Any], *inputs: Any) -> Any:
+    """The array an op computed, or the op applied again when g is a Tensor.
+
+    A closure must not hold the Tensor it belongs to: that would be a cycle and keep its memory.
+    """
+    return op(*inputs) if isinstance(g, Tensor) else y
+
+
+@contextlib.contextmanager
+def no_grad() -> Iterator[None]:
+    """Compute without recording: nothing inside can be differentiated. Per thread."""
+    before, thread.recording = thread.recording, False
+    try:
+        yield
+    finally:
+        thread.recording = before
+
+
+@contextlib.contextmanager
+def enable_grad() -> Iterator[None]:
+    """Record again inside a `no_grad` block. Per thread."""
+    before, thread.recording = thread.recording, True
+    try:
+        yield
+    finally:
+        thread.recording = before
+
+
+# -------------------------------------------------------------------- walking back
+
+
+def _used(g: Any) -> Sequence[Any]:
+    raise RuntimeError("This part of the graph was used by an earlier backward().")
+
+
+def gradients(
+    outputs: Sequence[Tensor],
+    upstream: Sequence[Any],
+    stop: Sequence[Tensor] = (),
+    retain_graph: bool = False,
+    create_graph: bool = False,
+) -> list[tuple[Tensor, Any]]:
+    """Walk back from outputs; pairs of (leaf, gradient) for what was reached.
+
+    Args:
+        outputs: the tensors to start from.
+        upstream: one gradient per output; None stands for ones.
+        stop: tensors to treat as leaves: if given, only their gradients are returned.
+        retain_graph: keep the closures, and leave gradients in `grad` of the nodes.
+        create_graph: compute the gradients as recorded tensors.
+
+    Raises:
+        RuntimeError: if part of the graph was already used.
+        NotImplementedError: with create_graph, for an op without a second derivative.
+    """
+    grads: dict[int, Any] = {}
+    for out, g in zip(outputs, upstream, strict=True):
+        if out.requires_grad:
+            _add(grads, out, _seed(out, g, create_graph))
+    ends = {id(x) for x in stop}
+    nodes, leaves = _graph(outputs, ends)
+    recording = thread.recording
+    thread.recording = create_graph
+    try:
+        while nodes:
+            node = nodes.pop()
+            g = grads.pop(id(node), None)
+            if g is not None:
+                if retain_graph and not stop:
+                    node.grad = g
+                if create_graph:
+                    parts = _differentiable(node, g)
+                else:
+                    parts = node._backward(g)  # type: ignore[misc]
+                for x, dx in zip(node._inputs, parts, strict=True):
+                    if dx is not None and x.requires_grad:
+                        _add(grads, x, dx)
+            if not retain_graph:
+                node._backward = _used
+                node._inputs = ()
+    finally:
+        thread.recording = recording
+    wanted = stop or leaves
+    return [(x, grads[id(x)]) for x in wanted if id(x) in grads]
+
+
+def _graph(outputs: Sequence[Tensor], ends: set[int]) -> tuple[list[Tensor], list[Tensor]]:
+    """All nodes behind the outputs in order of creation, and the leaves in order of discovery."""
+    nodes: list[Tensor] = []
+    leaves: list[Tensor] = []
+    seen = {id(x) for x in outputs}
+    stack = [x for x in outputs if x.requires_grad]
+    while stack:
+        node = stack.pop()
+        if node._backward is None or id(node) in ends:
+            leaves.append(node)
+            continue
+        if node._backward is _used:
+            raise RuntimeError(
+                "This graph was already used by a backward(), which frees it. Call the first one "
+                "with retain_graph=True, or add the losses up and call backward() once."
+            )
+        nodes.append(node)
+        for x in node._inputs:
+            if x.requires_grad and id(x) not in seen:
+                seen.add(id(x))
+                stack.append(x)
+    nodes.sort(key=_age)
+    return nodes, leaves
+
+
+def _age(node: Tensor) -> int:
+    return node._order
+
+
+def _seed(out: Tensor, g: Any, create_graph: bool) -> Any:
+    """The first gradient: ones, or what the caller gave, of the output's shape and dtype."""
+    if g is None:
+        array = np.ones(out.data.shape, out.data.dtype)
+    elif create_graph and isinstance(g, Tensor):
+        return g
+    else:
+        array = np.asarray(g, out.data.dtype)
+        if array.shape != out.data.shape:
+            raise ValueError(
+                f"backward() received a gradient of shape {array.shape} for a tensor of shape "
+                f"{out.data.shape}."
+            )
+    return Tensor(array) if create_graph else array
+
+
+def _add(grads: dict[int, Any], x: Tensor, dx: Any) -> None:
+    """Add dx to what x has got, with x's shape and dtype: the one place that undoes broadcasting."""
+    data = x.data
+    if dx.shape != data.shape:
+        dx = unbroadcast(dx, data.shape)
+    if dx.dtype != data.dtype:
+        dx = dx.astype(data.dtype)
+    elif type(dx) is np.float32 or type(dx) is np.float64:
+        dx = np.asarray(dx)
+    key = id(x)
+    before = grads.get(key)
+    grads[key] = dx if before is None else before + dx
+
+
+def unbroadcast(g: Any, shape: Shape) -> Any:
+    """Sum g over the axes that broadcasting stretched, so that it has the given shape."""
+    extra = len(g.shape) - len(shape)
+    axes = tuple(range(extra)) + tuple(
+        extra + i for i, n in enumerate(shape) if n == 1 and g.shape[extra + i] != 1
+    )
+    if isinstance(g, np.ndarray):
+        return (np.add.reduce(g, axis=axes) if axes else g).reshape(shape)
+    return (g.sum(axes) if axes else g).reshape(shape)
+
+
+def _differentiable(node: Tensor, g: Tensor) -> Sequence[Any]:
+    """The gradients of one node as recorded tensors."""
+    composed = getattr(node, "_composed", None)
+    if composed is None:
+        return node._backward(g)  # type: ignore[misc]
+    if composed is False:
+        raise NotImplementedError(
+            f"The op {node.op!r} has no second derivative; create_graph=True cannot go through it."
+        )
+    again = composed(*node._inputs)  # type: ignore[operator]
+    found = {id(x): dx for x, dx in gradients([again], [g], node._inputs, True, True)}
+    return [found.get(id(x)) for x in node._inputs]
+
+
+def _holds_tensor(data: Any) -> bool:
+    return any(
+        isinstance(x, Tensor) or (isinstance(x, (list, tuple)) and _holds_tensor(x)) for x in data
+    )
+
+
+def _plain(x: Any) -> Any:
+    """Tensors replaced by their arrays, also inside lists, tuples and dicts."""
+    if isinstance(x, Tensor):
+        return x.data
+    if isinstance(x, (list, tuple)):
+        return type(x)(_plain(part) for part in x)
+    if isinstance(x, dict):
+        return {key: _plain(part) for key, part in x.items()}
+    return x
