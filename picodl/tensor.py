@@ -50,6 +50,24 @@ class Tensor:
     grad: Any
     mask: Any
 
+    # set by add_operators below
+    __add__: Callable[..., Any]
+    __sub__: Callable[..., Any]
+    __mul__: Callable[..., Any]
+    __truediv__: Callable[..., Any]
+    __floordiv__: Callable[..., Any]
+    __mod__: Callable[..., Any]
+    __pow__: Callable[..., Any]
+    __matmul__: Callable[..., Any]
+    __radd__: Callable[..., Any]
+    __rsub__: Callable[..., Any]
+    __rmul__: Callable[..., Any]
+    __rtruediv__: Callable[..., Any]
+    __rpow__: Callable[..., Any]
+    __rmatmul__: Callable[..., Any]
+    __neg__: Callable[..., Any]
+    __getitem__: Callable[..., Any]
+
     def __init__(self, data: Any, requires_grad: bool = False, dtype: Any = None) -> None:
         self.data = as_array(data, dtype)
         if requires_grad and self.data.dtype.kind != "f":

@@ -1,3 +1,56 @@
-"""Differentiable functions under the names of keras.ops."""
+"""Differentiable functions under the names of keras.ops. This is the whole public list.
 
-from picodl.ops.core import *  # noqa: F403
+`ops.shape` and `ops.norm` are functions although modules here have these names: their imports stand
+below those of the modules.
+"""
+
+# fmt: off
+from picodl.ops.activation import (
+    elu, gelu, hard_sigmoid, leaky_relu, log_softmax, mish, relu, relu6, selu, sigmoid_op as
+    sigmoid, silu, softmax, softplus_op as softplus, softsign, swish,
+)
+from picodl.ops.activation_more import (
+    celu, glu, hard_shrink, hard_silu, hard_swish, hard_tanh, log_sigmoid, soft_shrink, sparse_plus,
+    sparse_sigmoid, sparsemax, squareplus, tanh_shrink, threshold,
+)
+
+from picodl.ops.compare import (
+    allclose, bitwise_and, bitwise_invert, bitwise_left_shift, bitwise_not, bitwise_or,
+    bitwise_right_shift, bitwise_xor, equal, gcd, greater, greater_equal, invert, isclose, isfinite,
+    isin, isinf, isnan, isneginf, isposinf, isreal, lcm, left_shift, less, less_equal, logical_and,
+    logical_not, logical_or, logical_xor, not_equal, right_shift,
+)
+from picodl.ops.creation import (
+    arange, array, bartlett, blackman, copy, empty, empty_like, eye, full, full_like, geomspace,
+    hamming, hanning, identity, kaiser, linspace, logspace, ones, ones_like, tri, vander, zeros,
+    zeros_like,
+)
+from picodl.ops.diagonals import diag, diagflat, diagonal, trace, tril, triu
+from picodl.ops.elementwise import (
+    abs, absolute, add, ceil, clip, divide, divide_no_nan, fabs, floor, floor_divide, fmod, maximum,
+    minimum, mod, multiply, nan_to_num, negative, nextafter, power, remainder, round, sign, signbit,
+    square, subtract, true_divide, trunc,
+)
+from picodl.ops.functions import (
+    arccos, arccosh, arcsin, arcsinh, arctan, arctanh, cbrt, cos, cosh, deg2rad, degrees, exp, exp2,
+    expm1, log, log10, log1p, log2, rad2deg, radians, reciprocal, rsqrt, sin, sinh, sqrt, tan, tanh,
+)
+from picodl.ops.indexing import (
+    get_item, index_add, multi_hot, nonzero, one_hot, scatter, scatter_update, select, slice,
+    slice_update, take, take_along_axis, unravel_index, where,
+)
+from picodl.ops.linear import dense, einsum, matmul
+from picodl.ops.reduce import (
+    all, amax, amin, any, argmax, argmin, average, count_nonzero, cumprod, cumsum, logsumexp, max,
+    mean, min, moments, prod, ptp, std, sum, var,
+)
+from picodl.ops.shape import (
+    append, array_split, broadcast_to, column_stack, concatenate, dsplit, dstack, expand_dims, flip,
+    fliplr, flipud, hsplit, hstack, meshgrid, moveaxis, pad, ravel, repeat, reshape, roll, rot90,
+    split, squeeze, stack, swapaxes, tile, transpose, unstack, vsplit, vstack,
+)
+
+from picodl.ops.core import (  # isort: skip  # after the module named shape
+    cast, convert_to_numpy, convert_to_tensor, custom_gradient, dtype, is_tensor, ndim,
+    saturate_cast, shape, size, stop_gradient,
+)

@@ -67,7 +67,8 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
                 elif isinstance(x, Symbol):
                     symbols = True
             found.append((place, name, kind, many, given))
-        if symbols or (kwargs or len(args) > len(found)) and symbolic.is_symbolic((args, kwargs)):
+        more = kwargs or len(args) > len(found)
+        if symbols or (more and symbolic.is_symbolic((args, kwargs))):
             return symbolic.record_op(call, args, kwargs)
         weak = dtype if dtype is not None else _float_dtype(found)
         new = list(args)
@@ -87,7 +88,7 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _float_dtype(found: list[Any]) -> Any:
-    """The float dtype that integers and Python numbers take beside plain arrays; None for integers."""
+    """The float dtype that integers and Python numbers take beside arrays; None: integers only."""
     weak = None
     for _, _, kind, many, given in found:
         if kind is not _PLAIN:
