@@ -25,9 +25,13 @@ class _Thread(threading.local):
 
     recording: bool = True  # no_grad() turns it off
     training: bool | None = None  # what the enclosing call was told
-    losses: list[Any] | None = None  # add_loss and activity penalties of the outermost call
+    losses: list[Any] | None = None  # (layer, value) of add_loss in the outermost call in progress
+    finished: list[Any] = []  # the same of the last outermost call
     names: tuple[str, ...] = ()  # name_scope() and the layers being built
     parallel: bool = False  # inside a block of parallel.map_blocks
+    custom_objects: tuple[Any, ...] = ()  # custom_object_scope()
+    shared: dict[Any, Any] | None = None  # objects met while a config is written or read
+    unmade: list[Any] | None = None  # parameters laid out without memory while a file is read
 
 
 thread = _Thread()

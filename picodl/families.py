@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from picodl.naming import suggest, to_snake_case
-from picodl.typing import Config
+from picodl.saving import registry
+from picodl.saving.serialization import deserialize_keras_object, serialize_keras_object
 
 
 class Family:
@@ -43,6 +44,7 @@ class Family:
         }
         if any_case:
             self.by_name |= {name.lower(): member for name, member in self.by_name.items()}
+        registry.add_kind(kind, module, self.by_name)
 
     def find(self, name: str, custom_objects: Mapping[str, Any] | None = None) -> Any:
         """The class (or function) of that name.
@@ -50,7 +52,8 @@ class Family:
         Raises:
             ValueError: for an unknown name; the nearest known one is suggested.
         """
-        found = (custom_objects or {}).get(name)
+        with registry.custom_object_scope(custom_objects):
+            found = registry.find_custom(name)
         if found is None:
             found = self.by_name.get(name.lower() if self.any_case else name)
         if found is None:
@@ -90,32 +93,7 @@ class Family:
         Raises:
             ValueError: for a lambda, which nothing could load again.
         """
-        if obj is None:
-            return None
-        if not hasattr(obj, "get_config"):
-            return self._serialize_function(obj)
-        name = type(obj).__name__
-        own = self.by_class.get(name) is type(obj)
-        return {
-            "module": self.module if own else None,
-            "class_name": name,
-            "config": obj.get_config(),
-            "registered_name": None if own else name,
-        }
-
-    def _serialize_function(self, function: Callable[..., Any]) -> Config:
-        name = getattr(function, "__name__", type(function).__name__)
-        if name == "<lambda>":
-            raise ValueError(
-                f"A lambda cannot be saved as {self.kind}: nothing could load it again. Define a "
-                "function with def, and pass it in custom_objects when loading."
-            )
-        return {
-            "module": "builtins",
-            "class_name": "function",
-            "config": name,
-            "registered_name": "function",
-        }
+        return serialize_keras_object(obj)
 
     def deserialize(self, config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
         """The object that a config (or a name) describes.
@@ -128,16 +106,8 @@ class Family:
         if isinstance(config, str):
             found = self.find(config, custom_objects)
             return found() if inspect.isclass(found) else found
-        try:
-            name: str = config["class_name"]
-            settings: Any = config.get("config") or {}
-        except (TypeError, KeyError, AttributeError):
+        if not isinstance(config, dict) or "class_name" not in config:
             raise ValueError(
                 f'The config of a {self.kind} needs "class_name" and "config"; received {config!r}.'
-            ) from None
-        if name == "function":
-            return self.find(settings, custom_objects)
-        found = self.find(name, custom_objects)
-        if hasattr(found, "from_config"):
-            return found.from_config(settings)
-        return found(**settings)
+            )
+        return deserialize_keras_object(config, custom_objects, kind=self.kind)
