@@ -451,7 +451,7 @@ def gradients(
         if out.requires_grad:
             _add(grads, out, _seed(out, g, create_graph))
     ends = {id(x) for x in stop}
-    nodes, leaves = _graph(outputs, ends)
+    nodes, leaves = graph_behind(outputs, ends)
     recording = thread.recording
     thread.recording = create_graph
     try:
@@ -477,7 +477,9 @@ def gradients(
     return [(x, grads[id(x)]) for x in wanted if id(x) in grads]
 
 
-def _graph(outputs: Sequence[Tensor], ends: set[int]) -> tuple[list[Tensor], list[Tensor]]:
+def graph_behind(
+    outputs: Sequence[Tensor], ends: set[int] | frozenset[int] = frozenset()
+) -> tuple[list[Tensor], list[Tensor]]:
     """All nodes behind the outputs in order of creation, and the leaves in order of discovery."""
     nodes: list[Tensor] = []
     leaves: list[Tensor] = []
