@@ -9,7 +9,7 @@ import numpy as np
 
 from picodl import config
 from picodl.naming import auto_name, scoped
-from picodl.tensor import Tensor
+from picodl.tensor import Tensor, creation_number
 from picodl.typing import Array
 
 
@@ -54,7 +54,11 @@ class Parameter(Tensor):
                 raise ValueError(
                     f"Variable {name!r}: a callable initializer needs a shape; received shape=None."
                 )
-            data = np.array(Tensor(initializer(tuple(shape), dtype=dtype.name)).data, dtype)
+            if config.thread.unmade is not None:  # a file with the values is being read
+                data = np.broadcast_to(np.zeros((), dtype), tuple(shape))
+                config.thread.unmade.append((self, initializer))
+            else:
+                data = np.array(Tensor(initializer(tuple(shape), dtype=dtype.name)).data, dtype)
             if data.shape != tuple(shape):
                 raise ValueError(
                     f"Variable {name!r}: its initializer returned shape {data.shape} where "
@@ -72,6 +76,7 @@ class Parameter(Tensor):
         self.path = scoped(self.name)
         self.regularizer = regularizer
         self.constraint = constraint
+        self._order = creation_number()  # Keras's order of weights is that of their creation
 
     @property
     def trainable(self) -> bool:
@@ -80,7 +85,7 @@ class Parameter(Tensor):
 
     @trainable.setter
     def trainable(self, flag: bool) -> None:
-        self.requires_grad = self.can_train = bool(flag) and self.data.dtype.kind == "f"
+        self.requires_grad = bool(flag) and self.data.dtype.kind == "f"
 
     @property
     def value(self) -> Tensor:
@@ -108,7 +113,10 @@ class Parameter(Tensor):
                 f"The variable {self.path} has shape {self.data.shape}, but was assigned values of "
                 f"shape {new.shape}."
             )
-        self.data[...] = new
+        if self.data.flags.writeable:
+            self.data[...] = new
+        else:  # laid out without memory so far
+            self.data = np.array(new, self.data.dtype)
 
     def assign_add(self, value: Any) -> None:
         """Add to the values in place."""
@@ -122,7 +130,7 @@ class Parameter(Tensor):
         return f"<Variable path={self.path}, shape={self.shape}, dtype={self.dtype}>"
 
     def __reduce__(self) -> Any:
-        state = {name: getattr(self, name) for name in Parameter.__slots__}
+        state = {name: getattr(self, name) for name in (*Parameter.__slots__, "_order")}
         return _restore_parameter, (self.data, self.requires_grad, state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
@@ -186,7 +194,7 @@ class Module:
         seen: set[int] = set()
         for path, module in self.named_modules():
             own = [(p, t) for p, t in module.parts() if isinstance(t, Tensor)]
-            own.sort(key=lambda item: not getattr(item[1], "can_train", True))
+            own.sort(key=_trainable_then_older)
             for name, parameter in own:
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
@@ -258,6 +266,10 @@ class Params:
 def is_parameter(x: Tensor) -> bool:
     """Whether a tensor counts as a parameter: a Parameter, or a leaf that requires a gradient."""
     return isinstance(x, Parameter) or (x.requires_grad and x._backward is None)
+
+
+def _trainable_then_older(item: tuple[str, Tensor]) -> tuple[bool, int]:
+    return not getattr(item[1], "can_train", True), item[1]._order
 
 
 def _join(path: str, name: str) -> str:

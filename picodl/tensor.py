@@ -20,6 +20,12 @@ from picodl.typing import Array, Backward, Shape
 _creation = itertools.count(1)
 
 
+def creation_number() -> int:
+    """A number larger than all before: the age of tensors and parameters."""
+    return next(_creation)
+
+
+
 class Tensor:
     """An array that can take part in differentiation.
 

@@ -1,0 +1,665 @@
+"""Layer: a module that builds its weights at first use and can be described by a config."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from picodl import config, initializers, naming, regularizers, symbolic, tree
+from picodl.config import thread
+from picodl.layers.signature import CallSignature
+from picodl.module import Module, Parameter
+from picodl.symbolic import Spec, Step, Symbol
+from picodl.tensor import Tensor
+from picodl.typing import Array, Config, Shape
+
+_build_lock = threading.RLock()
+
+# keys that other versions of Keras write and that mean nothing here
+_FOREIGN_KEYS = {
+    "quantization_config", "lora_rank", "lora_alpha", "gptq_unpacked_column_size", "synchronized",
+    "rms_scaling", "time_major", "implementation", "use_cudnn", "vocabulary_size",
+    "batch_input_shape", "use_legacy_format", "registered_name",
+}  # fmt: skip
+
+
+def tracked(build: Callable[..., Any]) -> Callable[..., Any]:
+    """Run build under the build lock and the layer's name; a build that fails leaves no trace."""
+
+    @functools.wraps(build)
+    def wrapper(self: Layer, *shapes: Any, **named: Any) -> None:
+        if vars(self).get("_building"):
+            build(self, *shapes, **named)
+            return
+        with _build_lock, naming.name_scope(self.name):
+            before = dict(vars(self))
+            self._building = True
+            try:
+                shapes = tuple(as_shape(s) for s in shapes)
+                named = {key: as_shape(s) for key, s in named.items()}
+                build(self, *shapes, **named)
+            except BaseException:
+                vars(self).clear()
+                vars(self).update(before)
+                raise
+            del self._building
+            self.built = True
+            self._build_shapes = (shapes, named)
+
+    return wrapper
+
+
+class Layer(Module):
+    """The base of all layers and models.
+
+    Subclasses override `__init__`, `build(input_shape)`, `call(inputs)` (or `forward`),
+    `compute_output_shape(input_shape)` and `get_config()`.
+
+    Args:
+        activity_regularizer: penalty on the outputs, divided by the batch size.
+        trainable: whether the weights are trained.
+        dtype: dtype or dtype policy of weights and computation. Defaults to floatx.
+        autocast: whether floating inputs are cast to that dtype.
+        name: unique in a model. Defaults to the class name in snake case, numbered.
+
+    >>> class Scale(Layer):
+    ...     def build(self, input_shape):
+    ...         self.factor = self.add_weight(input_shape[-1:], "ones", name="factor")
+    ...
+    ...     def call(self, x):
+    ...         return x * self.factor
+    >>> Scale()(np.ones((1, 2))).shape
+    (1, 2)
+    """
+
+    supports_masking = False
+    warns_of_dropped_masks = True
+    accepts_strings = False
+    input_spec: Any = None
+    _signature: CallSignature | None = None
+    _auto_config: Config | None = None
+    _called = False
+    built = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._signature = None
+        if "build" in cls.__dict__:
+            cls.build = tracked(cls.__dict__["build"])  # type: ignore[method-assign]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        self = super().__new__(cls)
+        if cls.get_config is Layer.get_config and cls.__init__ is not Layer.__init__:
+            self._auto_config = _bound_arguments(cls, self, args, kwargs)
+        return self
+
+    def __init__(
+        self,
+        *,
+        activity_regularizer: Any = None,
+        trainable: bool = True,
+        dtype: Any = None,
+        autocast: bool = True,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._declared_shape = _declared_shape(self, kwargs)
+        if kwargs:
+            known = [p for p in inspect.signature(type(self).__init__).parameters if p != "self"]
+            unknown = next(iter(kwargs))
+            raise TypeError(
+                f"{type(self).__name__} does not take the argument {unknown!r}."
+                + naming.suggest(unknown, [*known, "trainable", "dtype", "name"])
+            )
+        if name is not None and (not isinstance(name, str) or not name or "/" in name):
+            raise ValueError(
+                f"{type(self).__name__}: name must be a non-empty string without '/'; "
+                f"received {name!r}."
+            )
+        self.name = name or naming.auto_name(naming.to_snake_case(type(self).__name__))
+        self.activity_regularizer = regularizers.get(activity_regularizer)
+        self._trainable = bool(trainable)
+        self.dtype_policy = config.as_policy(dtype)
+        self._dtype = np.dtype(self.dtype_policy.compute_dtype)
+        self.autocast = autocast
+
+    # ---------------------------------------------------------------- weights
+
+    @tracked
+    def build(self, input_shape: Any) -> None:
+        """Create the weights for inputs of this shape; called once, before the first call."""
+
+    def add_weight(
+        self,
+        shape: Any = None,
+        initializer: Any = None,
+        dtype: Any = None,
+        trainable: bool = True,
+        autocast: bool = True,
+        regularizer: Any = None,
+        constraint: Any = None,
+        aggregation: str = "none",
+        overwrite_with_gradient: bool = False,
+        name: str | None = None,
+    ) -> Parameter:
+        """A new Parameter of this layer, to be kept in an attribute.
+
+        Args:
+            shape: a tuple of sizes; None for a single number.
+            initializer: name, callable or array. Defaults to "glorot_uniform", or "zeros" for
+                integers.
+            dtype: defaults to the layer's variable dtype.
+            trainable: False for a state.
+            regularizer, constraint: name or object.
+            name: the last part of the path.
+
+        Raises:
+            TypeError: if the shape is a string (the name belongs into name=).
+            ValueError: if a size is not known.
+        """
+        if isinstance(shape, str):
+            raise TypeError(
+                f'add_weight of layer "{self.name}": the first argument is the shape; received the '
+                f"string {shape!r}. Pass it as name={shape!r}."
+            )
+        shape = as_shape(shape or ())
+        if not all(isinstance(n, int) and n >= 0 for n in shape):
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}" cannot make the weight {name!r} of '
+                f"shape {shape}: every size must be known and not negative."
+            )
+        dtype = np.dtype(dtype or self.dtype_policy.variable_dtype)
+        if initializer is None:
+            initializer = "glorot_uniform" if dtype.kind == "f" else "zeros"
+        parameter = Parameter(
+            initializers.get(initializer),
+            shape,
+            dtype,
+            trainable,
+            autocast,
+            name=name,
+            regularizer=regularizers.get(regularizer),
+            constraint=_constraint(constraint),
+        )
+        parameter.requires_grad = parameter.requires_grad and self._trainable
+        return parameter
+
+    @property
+    def weights(self) -> list[Parameter]:
+        """All weights: own trainable, own states, then those of the layers inside."""
+        return list(self.parameters())
+
+    variables = weights
+
+    @property
+    def trainable_weights(self) -> list[Parameter]:
+        """The weights that training changes."""
+        return [w for w in self.parameters() if w.requires_grad]
+
+    trainable_variables = trainable_weights
+
+    @property
+    def non_trainable_weights(self) -> list[Parameter]:
+        """The weights that training leaves alone, states included."""
+        return [w for w in self.parameters() if not w.requires_grad]
+
+    non_trainable_variables = non_trainable_weights
+
+    @property
+    def trainable(self) -> bool:
+        """Whether training changes the weights; set it on a layer or a whole model at any time."""
+        return self._trainable
+
+    @trainable.setter
+    def trainable(self, flag: bool) -> None:
+        for module in self.modules():
+            if isinstance(module, Layer):
+                module._trainable = bool(flag)
+        for weight in self.parameters():
+            weight.requires_grad = bool(flag) and getattr(weight, "can_train", True)
+
+    def get_weights(self) -> list[Array]:
+        """Copies of the values of `weights`."""
+        return [weight.data.copy() for weight in self.parameters()]
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Set the values of `weights`, all or none.
+
+        Raises:
+            ValueError: if there are too many or too few, or a shape differs.
+        """
+        own = self.weights
+        new = [Tensor(value).data for value in weights]
+        if len(new) != len(own):
+            raise ValueError(
+                f'{type(self).__name__} "{self.name}" has {len(own)} weights, but set_weights '
+                f"received {len(new)} arrays."
+                + ("" if self.built else " It has not been built yet: call it on data first.")
+            )
+        for weight, value in zip(own, new, strict=True):
+            if weight.data.shape != value.shape:
+                raise ValueError(
+                    f"The weight {getattr(weight, 'path', '')} has shape {weight.data.shape}, but "
+                    f"set_weights received an array of shape {value.shape}."
+                )
+        for weight, value in zip(own, new, strict=True):
+            weight.data[...] = value
+
+    def count_params(self) -> int:
+        """The number of weights, states included.
+
+        Raises:
+            ValueError: if the layer has not been built.
+        """
+        if not self.built:
+            raise ValueError(
+                f'{type(self).__name__} "{self.name}" has no weights yet: call it on data, or '
+                "build(input_shape) first."
+            )
+        return sum(int(w.data.size) for w in self.parameters())
+
+    # ---------------------------------------------------------------- calling
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        signature = type(self)._signature or CallSignature.of(type(self))
+        x = args[0] if args else None
+        if type(x) is Tensor and len(args) == 1 and not kwargs and not signature.several:
+            mask = x.mask  # the short path of layers of one input
+            if x.data.dtype is not self._dtype:
+                args = (self._ready(x),)
+        else:
+            if symbolic.is_symbolic(args) or (kwargs and symbolic.is_symbolic(kwargs)):
+                return self._record(args, kwargs)
+            args = tuple(self._ready(a) for a in args)
+            if kwargs:
+                kwargs = {k: v if k == "training" else self._ready(v) for k, v in kwargs.items()}
+            mask = signature.find_masks(args, kwargs)
+        if not self.built:
+            self._build_for(signature, args, kwargs)
+        if self.input_spec is not None:
+            self._check(args[0] if args else next(iter(kwargs.values())))
+        if mask is not None and signature.mask and "mask" not in kwargs:
+            kwargs["mask"] = mask
+        training = kwargs.pop("training", None) if kwargs else None
+        around = thread.training
+        if training is None:
+            training = around
+            if training is None:
+                training = self._training
+                if training is None:
+                    training = signature.training_default
+        if signature.training:
+            kwargs["training"] = training
+        outermost = thread.losses is None
+        if outermost:
+            thread.losses = []
+        thread.training = training
+        try:
+            if self._called:
+                y = self.forward(*args, **kwargs)
+            else:
+                with naming.name_scope(self.name):
+                    y = self.forward(*args, **kwargs)
+                self._called = True
+            if self.activity_regularizer is not None:
+                self._penalise(y)
+        except Exception as error:
+            self._explain(error, args)
+            raise
+        finally:
+            thread.training = around
+            if outermost:
+                thread.finished = thread.losses or []
+                thread.losses = None
+        if mask is not None or (self.supports_masking and signature.makes_masks):
+            self._pass_mask(args, mask, y)
+        return y
+
+    def _ready(self, x: Any) -> Any:
+        """An argument as Tensors of the layer's compute dtype; integers stay as they are."""
+        if isinstance(x, Tensor):
+            if x.data.dtype.kind == "f" and self.autocast and x.data.dtype != self._dtype:
+                from picodl import ops
+
+                mask, x = x.mask, ops.cast(x, self._dtype)
+                x.mask = mask
+            return x
+        if isinstance(x, np.ndarray):
+            if x.dtype.kind in "fiub":
+                if x.dtype.kind == "f" and self.autocast:
+                    x = x.astype(self._dtype, copy=False)
+                return Tensor(x)
+            if self.accepts_strings:
+                return x
+            raise TypeError(
+                f'{type(self).__name__} "{self.name}" expects numbers, but received an array of '
+                f"dtype {x.dtype}."
+            )
+        if isinstance(x, (list, tuple)):
+            if x and all(isinstance(p, (int, float, list)) for p in x):
+                return self._ready(np.asarray(x)) if _is_regular(x) else x
+            return type(x)(self._ready(p) for p in x) if not hasattr(x, "_fields") else x
+        if isinstance(x, dict):
+            return {key: self._ready(p) for key, p in x.items()}
+        if hasattr(x, "__array__") and not isinstance(x, np.generic):
+            return self._ready(np.asarray(x))
+        return x
+
+    def _check(self, x: Any) -> None:
+        specs = self.input_spec
+        if isinstance(specs, (list, tuple)):
+            for spec, part in zip(specs, tree.flatten(x), strict=False):
+                if hasattr(part, "shape"):
+                    spec.check(self, tuple(part.shape), part.dtype)
+        else:
+            specs.check(self, tuple(x.shape) if hasattr(x, "shape") else (), getattr(x, "dtype", 0))
+
+    def _build_for(self, signature: CallSignature, args: Any, kwargs: Any) -> None:
+        with _build_lock:
+            if not self.built:
+                shapes, named = signature.shapes_for(type(self).build, args, kwargs)
+                self.build(*shapes, **named)
+
+    def _pass_mask(self, args: Any, mask: Any, y: Any) -> None:
+        if not self.supports_masking:
+            if self.warns_of_dropped_masks:
+                warnings.warn(
+                    f'{type(self).__name__} "{self.name}" received a mask, but does not support '
+                    "masking: the mask ends here.",
+                    stacklevel=4,
+                )
+            return
+        if isinstance(y, Tensor) and y.mask is not None and (not args or y is not args[0]):
+            return
+        masks = self.compute_mask(args[0] if args else None, mask)
+        if isinstance(y, Tensor):
+            y.mask = masks
+        elif isinstance(masks, (list, tuple)):
+            for part, m in zip(tree.flatten(y), masks, strict=False):
+                part.mask = m
+
+    def _explain(self, error: Exception, args: Any) -> None:
+        """Say in a note which layer was being called, innermost first."""
+        shapes = [str(tuple(a.shape)) for a in tree.flatten(args) if hasattr(a, "shape")]
+        error.add_note(
+            f'while calling {type(self).__name__} layer "{self.name}" on input of shape '
+            + (", ".join(shapes) or "()")
+        )
+
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
+        """The mask of the output: by default the input's."""
+        return previous_mask
+
+    # ---------------------------------------------------------------- symbols and shapes
+
+    def _record(self, args: Any, kwargs: Any) -> Any:
+        """Record a call on Symbols, and give Symbols for the results."""
+        signature = CallSignature.of(type(self))
+        for leaf in tree.flatten((args, kwargs)):
+            if isinstance(leaf, np.ndarray):
+                raise TypeError(
+                    f'{type(self).__name__} "{self.name}" was called on a symbol together with a '
+                    "numpy array. Make the array a weight of a layer, or an Input of the model."
+                )
+        if not self.built:
+            self._build_for(signature, args, kwargs)
+        if self.input_spec is not None:
+            self._check(args[0] if args else next(iter(kwargs.values())))
+        step = Step(self, args, kwargs, self.name)
+        with naming.name_scope(self.name):
+            outputs = step.give(self.compute_output_spec(*args, **kwargs))
+        vars(self).setdefault("_steps", []).append(step)
+        return outputs
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """Shape and dtype of the outputs for Symbols, as `picodl.symbolic.Spec` leaves."""
+        if type(self).compute_output_shape is Layer.compute_output_shape:
+            return self._infer(args, kwargs)
+        signature = CallSignature.of(type(self))
+        shapes, named = signature.shapes_for(type(self).compute_output_shape, args, kwargs)
+        found = self.compute_output_shape(*shapes, **named)
+        return _map_shapes(lambda s: Spec(s, self._dtype.name), found)
+
+    def compute_output_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The shape of the output for inputs of the given shape.
+
+        The default tries the layer out on small arrays of zeros; nothing is recorded, and states
+        and random generators are put back.
+        """
+        symbols = _map_shapes(lambda s: Symbol(s, self._dtype.name), args)
+        if not self.built:
+            self._build_for(CallSignature.of(type(self)), symbols, {})
+        return tree.map_structure(lambda spec: spec.shape, self._infer(symbols, {}))
+
+    def _infer(self, args: Any, kwargs: Any) -> Any:
+        states = [w for w in self.parameters() if not w.requires_grad and w.data.flags.writeable]
+        before = [(w, w.data.copy()) for w in states]
+        generators = [
+            (part, part.get_state())
+            for module in self.modules()
+            for part in vars(module).values()
+            if hasattr(part, "get_state") and hasattr(part, "set_state")
+        ]
+        with config.thread_values(losses=[]):
+            try:
+                return symbolic.infer(self, args, kwargs)
+            finally:
+                for weight, values in before:
+                    weight.data[...] = values
+                for generator, state in generators:
+                    generator.set_state(state)
+
+    @property
+    def input(self) -> Any:
+        """The Symbol (or structure of Symbols) this layer was first called on in a graph."""
+        step = self._only_step("input")
+        return step.args[0] if step.args else next(iter(step.kwargs.values()))
+
+    @property
+    def output(self) -> Any:
+        """The Symbol (or structure of Symbols) this layer gave when it was first called on one."""
+        return self._only_step("output").outputs
+
+    def _only_step(self, what: str) -> Step:
+        steps = vars(self).get("_steps") or []
+        if not steps:
+            raise AttributeError(
+                f'{type(self).__name__} "{self.name}" has no {what}: it was never called on the '
+                "symbols of a model."
+            )
+        return steps[0]
+
+    # ---------------------------------------------------------------- losses
+
+    def add_loss(self, loss: Any) -> None:
+        """Add a number to the loss of the step in progress; to be used inside `call`.
+
+        Raises:
+            RuntimeError: outside a call.
+        """
+        if thread.losses is None:
+            raise RuntimeError(
+                f'{type(self).__name__} "{self.name}": add_loss() belongs inside call(), where the '
+                "loss of one batch is computed."
+            )
+        thread.losses.extend((self, value) for value in tree.flatten(loss))
+
+    def _penalise(self, y: Any) -> None:
+        for part in tree.flatten(y):
+            penalty = self.activity_regularizer(part)
+            if part.ndim > 0:
+                penalty = penalty / max(1, part.shape[0])
+            thread.losses.append((self, penalty))  # type: ignore[union-attr]
+
+    @property
+    def losses(self) -> list[Any]:
+        """Penalties of the trainable weights, and what the last call added by add_loss and
+        activity regularizers, here and in the layers inside."""
+        weights = [w for w in self.parameters() if getattr(w, "regularizer", None) is not None]
+        penalties = [w.regularizer(w) for w in weights if w.requires_grad]
+        inside = {id(module) for module in self.modules()}
+        current = thread.finished if thread.losses is None else thread.losses
+        return penalties + [value for layer, value in current if id(layer) in inside]
+
+    # ---------------------------------------------------------------- dtype and config
+
+    @property
+    def dtype(self) -> str:
+        return self.dtype_policy.variable_dtype
+
+    @property
+    def compute_dtype(self) -> str:
+        """The dtype floating inputs are cast to."""
+        return self.dtype_policy.compute_dtype
+
+    @property
+    def variable_dtype(self) -> str:
+        """The dtype of the weights."""
+        return self.dtype_policy.variable_dtype
+
+    def get_config(self) -> Config:
+        """What is needed to make an equal layer: `type(layer).from_config(config)`.
+
+        Raises:
+            NotImplementedError: for a class whose constructor takes arguments that are not plain
+                numbers, strings and lists, and that does not override this method.
+        """
+        base: Config = {
+            "name": self.name,
+            "trainable": self._trainable,
+            "dtype": {
+                "module": "keras",
+                "class_name": "DTypePolicy",
+                "config": {"name": self.dtype_policy.name},
+                "registered_name": None,
+            },
+        }
+        if self.activity_regularizer is not None:
+            base["activity_regularizer"] = regularizers.serialize(self.activity_regularizer)
+        if type(self).get_config is Layer.get_config and self._auto_config is not None:
+            for key, value in self._auto_config.items():
+                if not _is_plain(value):
+                    raise NotImplementedError(
+                        f"{type(self).__name__} takes the argument {key!r}, which is not a plain "
+                        "value, so it must define get_config() to be saved or cloned."
+                    )
+                base.setdefault(key, value)
+        return base
+
+    @classmethod
+    def from_config(cls, config: Config) -> Any:
+        """A new layer from what `get_config` gave."""
+        accepted = inspect.signature(cls.__init__).parameters
+        return cls(**{k: v for k, v in config.items() if k in accepted or k not in _FOREIGN_KEYS})
+
+    def get_build_config(self) -> Config | None:
+        """The shapes the layer was built for, or None before."""
+        if not self.built or "_build_shapes" not in vars(self):
+            return None
+        shapes, named = self._build_shapes
+        if named:
+            return {"shapes_dict": {**named}}
+        return {"input_shape": shapes[0]} if shapes else None
+
+    def build_from_config(self, config: Config) -> None:
+        """Build for the shapes that `get_build_config` gave."""
+        if config and not self.built:
+            if "shapes_dict" in config:
+                self.build(**{k: as_shape(s) for k, s in config["shapes_dict"].items()})
+            elif config.get("input_shape") is not None:
+                self.build(as_shape(config["input_shape"]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(vars(self))
+        state.pop("_steps", None)  # symbols refer to each other; models keep their own list
+        return state
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} name={self.name}, built={self.built}>"
+
+
+def as_shape(shape: Any) -> Any:
+    """Lists of sizes as tuples, also inside lists and dicts of shapes; numpy integers as int."""
+    if isinstance(shape, dict):
+        return {key: as_shape(s) for key, s in shape.items()}
+    if isinstance(shape, (int, np.integer)):
+        return (int(shape),)
+    if isinstance(shape, (list, tuple)):
+        if all(n is None or isinstance(n, (int, np.integer)) for n in shape):
+            return tuple(n if n is None else int(n) for n in shape)
+        return [as_shape(s) for s in shape]
+    return shape
+
+
+def _map_shapes(function: Callable[[Shape], Any], shapes: Any) -> Any:
+    if isinstance(shapes, dict):
+        return {key: _map_shapes(function, s) for key, s in shapes.items()}
+    if isinstance(shapes, (list, tuple)):
+        if all(n is None or isinstance(n, (int, np.integer)) for n in shapes) and (
+            len(shapes) > 0 or isinstance(shapes, tuple)
+        ):
+            return function(tuple(shapes))
+        return type(shapes)(_map_shapes(function, s) for s in shapes)
+    return shapes
+
+
+def _constraint(identifier: Any) -> Any:
+    if identifier is None:
+        return None
+    from picodl import constraints
+
+    return constraints.get(identifier)
+
+
+def _declared_shape(layer: Layer, kwargs: dict[str, Any]) -> Shape | None:
+    """The shape given as input_shape=, input_dim= or batch_input_shape=, with the batch axis."""
+    for key in ("input_shape", "input_dim", "batch_input_shape", "batch_shape"):
+        if key in kwargs:
+            shape = as_shape(kwargs.pop(key))
+            if key != "batch_input_shape":
+                warnings.warn(
+                    f"{type(layer).__name__}: pass the shape to an Input(shape) at the start of the "
+                    f"model instead of {key}= to a layer.",
+                    stacklevel=4,
+                )
+            return shape if key.startswith("batch") else (None, *shape)
+    return None
+
+
+def _bound_arguments(cls: type, self: Any, args: Any, kwargs: Any) -> Config | None:
+    try:
+        bound = inspect.signature(cls.__init__).bind(self, *args, **kwargs)
+    except TypeError:
+        return None  # the constructor itself will say what is wrong
+    bound.apply_defaults()
+    found: Config = {}
+    for name, value in list(bound.arguments.items())[1:]:
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            found.update(value)
+        elif kind is not inspect.Parameter.VAR_POSITIONAL:
+            found[name] = value
+    for common in ("name", "trainable", "dtype", "activity_regularizer", "autocast"):
+        found.pop(common, None)
+    return found
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(v) for v in value)
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _is_regular(x: Any) -> bool:
+    try:
+        return np.asarray(x).dtype.kind in "fiub"
+    except ValueError:
+        return False

@@ -1,0 +1,287 @@
+"""Inputs, and layers without weights that pass on or apply a function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from picodl import activations, config
+from picodl.layers.base import Layer, as_shape
+from picodl.symbolic import Spec, Step
+from picodl.typing import Config, Shape
+
+
+class InputLayer(Layer):
+    """The place where data enters a model; made by `Input`.
+
+    Args:
+        shape: of one sample, without the batch axis; None for sizes that vary.
+        batch_size: the number of samples, if it is fixed.
+        dtype: of the data. Defaults to floatx.
+        sparse, ragged: accepted when False.
+        batch_shape: shape and batch_size in one.
+        input_tensor: not supported.
+        optional: whether None may be passed.
+    """
+
+    warns_of_dropped_masks = False
+
+    def __init__(
+        self,
+        shape: Sequence[int | None] | None = None,
+        batch_size: int | None = None,
+        dtype: Any = None,
+        sparse: bool | None = None,
+        ragged: bool | None = None,
+        batch_shape: Sequence[int | None] | None = None,
+        input_tensor: Any = None,
+        optional: bool = False,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if batch_shape is None:
+            batch_shape = kwargs.pop("batch_input_shape", None)  # the key of Keras 2
+        super().__init__(name=name)
+        if sparse or ragged:
+            raise ValueError(f'Input "{self.name}": picodl has no sparse or ragged tensors.')
+        if input_tensor is not None:
+            raise ValueError(f'Input "{self.name}": input_tensor is not supported.')
+        if shape is not None and batch_shape is not None:
+            raise ValueError(f'Input "{self.name}": pass shape or batch_shape, not both.')
+        if shape is None and batch_shape is None:
+            raise ValueError(f'Input "{self.name}" needs a shape, such as Input((28, 28, 1)).')
+        whole = as_shape(batch_shape) if batch_shape is not None else (batch_size, *as_shape(shape))
+        for size in whole:
+            if size is not None and (not isinstance(size, int) or size < 0):
+                raise ValueError(
+                    f'Input "{self.name}": sizes must be positive integers or None; received '
+                    f"shape {whole}."
+                )
+        self.batch_shape: Shape = whole
+        self.data_dtype = str(dtype) if isinstance(dtype, str) else dtype_name(dtype)
+        self.optional = optional
+        self.built = True
+        step = Step(self, (), {}, self.name)
+        symbol = step.give(Spec(self.batch_shape, self.data_dtype))
+        symbol.optional = optional
+        self._steps = [step]
+
+    @property
+    def dtype(self) -> str:
+        return self.data_dtype
+
+    def call(self) -> Any:
+        raise RuntimeError(f'Input "{self.name}" is where data enters a model; it is not called.')
+
+    def compute_output_shape(self) -> Shape:
+        return self.batch_shape
+
+    def get_config(self) -> Config:
+        return {
+            "batch_shape": self.batch_shape,
+            "dtype": self.data_dtype,
+            "sparse": False,
+            "ragged": False,
+            "name": self.name,
+            "optional": self.optional,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        step = Step(self, (), {}, self.name)
+        step.give(Spec(self.batch_shape, self.data_dtype)).optional = self.optional
+        self._steps = [step]
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of a dtype or dtype policy; floatx for None."""
+    if dtype is None:
+        return config.floatx()
+    if isinstance(dtype, dict):
+        return str(dtype["config"]["name"])
+    return str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype)
+
+
+def Input(
+    shape: Sequence[int | None] | None = None,
+    batch_size: int | None = None,
+    dtype: Any = None,
+    sparse: bool | None = None,
+    ragged: bool | None = None,
+    batch_shape: Sequence[int | None] | None = None,
+    name: str | None = None,
+    tensor: Any = None,
+    optional: bool = False,
+) -> Any:
+    """A symbol for the data that a model will be called on.
+
+    Args:
+        shape: of one sample, without the batch axis; None for sizes that vary.
+        batch_size: the number of samples, if it is fixed.
+        dtype: of the data. Defaults to floatx.
+        sparse, ragged, tensor: accepted when they say nothing.
+        batch_shape: shape and batch_size in one.
+        name: of the input.
+        optional: whether None may be passed.
+
+    >>> Input((3,), name="x").shape
+    (None, 3)
+    """
+    layer = InputLayer(
+        shape, batch_size, dtype, sparse, ragged, batch_shape, tensor, optional, name
+    )
+    return layer.output
+
+
+class Identity(Layer):
+    """y = x."""
+
+    supports_masking = True
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        return x
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return input_shape
+
+
+class Activation(Layer):
+    """y = activation(x).
+
+    Args:
+        activation: name or function.
+    """
+
+    supports_masking = True
+
+    def __init__(self, activation: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.activation = activations.get(activation)
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        return self.activation(x)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return input_shape
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "activation": activations.serialize(self.activation)}
+
+
+class Lambda(Layer):
+    """y = function(x, **arguments): any function of picodl.ops as a layer without weights.
+
+    A model with a Lambda saves the function's name only, never its code. To load it, pass the
+    function in custom_objects under that name; a nameless `lambda` cannot be loaded, so prefer
+    `def`, or a Layer class of your own.
+
+    Args:
+        function: takes the input (and mask= and training=, if it has such arguments).
+        output_shape: the shape of one sample of the result, or a function of the input shape. By
+            default it is found by trying the function out.
+        mask: the mask of the result, or a function of (inputs, mask).
+        arguments: further keyword arguments for the function.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        output_shape: Any = None,
+        mask: Any = None,
+        arguments: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not callable(function):
+            raise TypeError(
+                f'Lambda layer "{self.name}" needs a function; received '
+                f"{type(function).__name__} {function!r}."
+            )
+        self.function = function
+        self.output_shape = output_shape
+        self.mask = mask
+        self.supports_masking = mask is not None
+        self.arguments = dict(arguments or {})
+        names = inspect.signature(function).parameters
+        self._takes = {name for name in ("mask", "training") if name in names}
+        self.built = True
+
+    def call(self, inputs: Any, mask: Any = None, training: bool = False) -> Any:
+        given = {"mask": mask, "training": training}
+        return self.function(inputs, **self.arguments, **{k: given[k] for k in self._takes})
+
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
+        return self.mask(inputs, previous_mask) if callable(self.mask) else self.mask
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        if self.output_shape is None:
+            return super().compute_output_shape(input_shape)
+        if callable(self.output_shape):
+            return tuple(self.output_shape(input_shape))
+        return (input_shape[0], *as_shape(self.output_shape))
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        if self.output_shape is None:
+            return self._infer(args, kwargs)
+        return super().compute_output_spec(*args, **kwargs)
+
+    def get_config(self) -> Config:
+        from picodl.saving import serialization
+
+        return {
+            **super().get_config(),
+            "function": serialization.serialize_keras_object(self.function),
+            "arguments": self.arguments,
+            **({} if self.output_shape is None else {"output_shape": self.output_shape}),
+        }
+
+    @classmethod
+    def from_config(cls, config: Config) -> Any:
+        from picodl.saving import serialization
+
+        function = config["function"]
+        if not callable(function):
+            function = serialization.deserialize_keras_object(function)
+        return cls(**{**config, "function": function})
+
+
+class Wrapper(Layer):
+    """The base of layers that hold another layer.
+
+    Args:
+        layer: the layer inside.
+    """
+
+    def __init__(self, layer: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not isinstance(layer, Layer):
+            raise TypeError(
+                f'{type(self).__name__} layer "{self.name}" wraps a layer; received '
+                f"{type(layer).__name__} {layer!r}."
+            )
+        self.layer = layer
+
+    def build(self, input_shape: Any = None) -> None:
+        if not self.layer.built:
+            self.layer.build(input_shape)
+
+    def get_config(self) -> Config:
+        from picodl.saving import serialization
+
+        layer = serialization.serialize_keras_object(self.layer)
+        return {**super().get_config(), "layer": layer}
+
+    @classmethod
+    def from_config(cls, config: Config) -> Any:
+        from picodl.saving import serialization
+
+        layer = config["layer"]
+        if isinstance(layer, dict):
+            layer = serialization.deserialize_keras_object(layer)
+        return super().from_config({**config, "layer": layer})

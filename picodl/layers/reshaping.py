@@ -1,0 +1,83 @@
+"""Layers that give their input another shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from picodl import config, ops
+from picodl.layers.base import Layer, as_shape
+from picodl.typing import Config, Shape
+
+
+class Flatten(Layer):
+    """Each sample as one row.
+
+    Args:
+        data_format: with "channels_first" the channels are moved last before.
+
+    Shapes: (batch, ...) -> (batch, product of the rest); (batch,) -> (batch, 1).
+    """
+
+    def __init__(self, data_format: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.data_format = config.standardize_data_format(data_format)
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        if self.data_format == "channels_first" and x.ndim > 2:
+            x = ops.transpose(x, (0, *range(2, x.ndim), 1))
+        n = math.prod(x.shape[1:])
+        return x if x.ndim == 2 else ops.reshape(x, (x.shape[0], n))
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        rest = input_shape[1:]
+        return (input_shape[0], None if None in rest else math.prod(rest))  # type: ignore[arg-type]
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "data_format": self.data_format}
+
+
+class Reshape(Layer):
+    """Each sample in the target shape.
+
+    Args:
+        target_shape: without the batch axis; one size may be -1 and is then worked out.
+
+    Raises:
+        ValueError: if the number of elements does not fit.
+    """
+
+    def __init__(self, target_shape: Sequence[int], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.target_shape = as_shape(target_shape)
+        if sum(n == -1 for n in self.target_shape) > 1:
+            raise ValueError(
+                f'Reshape layer "{self.name}": only one size may be -1; received '
+                f"{self.target_shape}."
+            )
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        return ops.reshape(x, (x.shape[0], *self._sizes(tuple(x.shape))))
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        return (input_shape[0], *self._sizes(input_shape))
+
+    def _sizes(self, input_shape: Shape) -> Shape:
+        rest = input_shape[1:]
+        if None in rest:
+            return tuple(None if n == -1 else n for n in self.target_shape)
+        size = math.prod(rest)  # type: ignore[arg-type]
+        known = math.prod(n for n in self.target_shape if n != -1)
+        fits = size == known if -1 not in self.target_shape else known and size % known == 0
+        if not fits:
+            raise ValueError(
+                f'Reshape layer "{self.name}" cannot turn samples of shape {rest} ({size} '
+                f"elements) into {self.target_shape}."
+            )
+        return tuple(size // known if n == -1 else n for n in self.target_shape)
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "target_shape": self.target_shape}

@@ -1,0 +1,101 @@
+"""What the call of a layer class takes: read once per class."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from picodl import symbolic, tree
+from picodl.tensor import Tensor
+
+
+class CallSignature:
+    """The arguments of a class's `call` (or `forward`).
+
+    Attributes:
+        names: of the arguments, without self.
+        several: whether more than one of them can be data.
+        training, mask: whether it takes these.
+        training_default: the default of training, False where there is none.
+        makes_masks: whether the class has a compute_mask of its own.
+    """
+
+    __slots__ = ("makes_masks", "mask", "names", "several", "training", "training_default")
+
+    def __init__(self, cls: Any) -> None:
+        from picodl.module import Module
+
+        function = cls.call if cls.forward is Module.forward else cls.forward
+        parameters = inspect.signature(function).parameters
+        self.names = [n for n in parameters if n != "self"]
+        self.training = "training" in parameters
+        default = parameters["training"].default if self.training else False
+        self.training_default = bool(default) if isinstance(default, bool) else False
+        self.mask = "mask" in parameters
+        self.several = any(n.endswith("_mask") and n != "attention_mask" for n in self.names)
+        self.makes_masks = "compute_mask" in _overridden(cls)
+
+    @classmethod
+    def of(cls, layer_class: Any) -> CallSignature:
+        """The signature of a layer class, kept on the class."""
+        if layer_class._signature is None:
+            layer_class._signature = cls(layer_class)
+        return layer_class._signature
+
+    def find_masks(self, args: Any, kwargs: Any) -> Any:
+        """The mask of the first argument; with `<name>_mask` arguments, fills these in kwargs."""
+        if self.several:
+            for name, given in [*zip(self.names, args, strict=False), *list(kwargs.items())]:
+                key = f"{name}_mask"
+                if key in self.names and kwargs.get(key) is None:
+                    mask = _mask_of(given)
+                    if mask is not None:
+                        kwargs[key] = mask
+        return _mask_of(args[0] if args else next(iter(kwargs.values()), None))
+
+    def shapes_for(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """The shapes of the data arguments as a method such as build wants them: the first one
+        alone, or each under `<name>_shape`."""
+        wanted = [n for n in inspect.signature(method).parameters if n != "self"]
+        given = dict(zip(self.names, args, strict=False)) | {
+            k: v for k, v in kwargs.items() if k not in ("training", "mask")
+        }
+        shapes = {f"{n}_shape": _shape_of(v) for n, v in given.items() if _is_data(v)}
+        matching = {n: shapes[n] for n in wanted if n in shapes}
+        if len(shapes) > 1 and len(matching) > 1:
+            return (), matching
+        if args:
+            return (_shape_of(args[0]),), {}
+        return (next(iter(shapes.values()), None),), {}
+
+
+def _overridden(cls: Any) -> set[str]:
+    """Names defined in the classes between cls and Layer."""
+    names: set[str] = set()
+    for base in cls.__mro__:
+        if base.__name__ == "Layer" and base.__module__ == "picodl.layers.base":
+            break
+        names |= set(vars(base))
+    return names
+
+
+def _mask_of(x: Any) -> Any:
+    if isinstance(x, Tensor):
+        return x.mask
+    if isinstance(x, (list, tuple)):
+        masks = [_mask_of(part) for part in x]
+        return masks if any(m is not None for m in masks) else None
+    return None
+
+
+def _is_data(x: Any) -> bool:
+    return any(isinstance(leaf, (Tensor, symbolic.Symbol)) for leaf in tree.flatten(x))
+
+
+def _shape_of(x: Any) -> Any:
+    if isinstance(x, dict):
+        return {key: _shape_of(part) for key, part in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [_shape_of(part) for part in x]
+    return tuple(x.shape) if hasattr(x, "shape") else None

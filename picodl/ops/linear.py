@@ -1,0 +1,154 @@
+"""Products: matmul, einsum, and dense with its bias and activation fused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from picodl.ops.activation import Pair, linear_pair
+from picodl.ops.core import Numeric, op
+from picodl.tensor import Tensor, record, value
+
+
+@op
+def dense(x: Tensor, kernel: Tensor, bias: Tensor | None = None, pair: Any = None) -> Tensor:
+    """y = f(z) with z = x @ kernel + bias, over the last axis.
+
+    Args:
+        x: the input.
+        kernel, bias: the weights; no bias for None.
+        pair: the activation's array functions (`activations.relu.pair`); None for the identity.
+
+    Shapes: x (..., n), kernel (n, m), bias (m,) -> y (..., m).
+    Gradient: with h = f'(z) * g and rows flattened, dx = h @ kernel.T, dkernel = x.T @ h,
+    dbias = sum of h over the rows.
+    """
+    a, w = x.data, kernel.data
+    rows = a if a.ndim == 2 else a.reshape(-1, a.shape[-1])
+    z = rows.dot(w)
+    if bias is not None:
+        z += bias.data
+    function: Pair = linear_pair if pair is None else pair
+    y, saved = function.forward(z)
+
+    def backward(g: Any) -> Any:
+        h = function.backward(g if g.ndim == 2 else g.reshape(y.shape), saved)
+        dx = None
+        if x.requires_grad:
+            dx = h.dot(w.T)
+            if a.ndim != 2:
+                dx = dx.reshape(a.shape)
+        if bias is None:
+            return dx, rows.T.dot(h)
+        return dx, rows.T.dot(h), np.add.reduce(h, axis=0)
+
+    def composed(x: Tensor, kernel: Tensor, bias: Any = None) -> Any:
+        z = matmul(x, kernel)
+        return function.composed(z if bias is None else z + bias)
+
+    inputs = (x, kernel) if bias is None else (x, kernel, bias)
+    out = y if a.ndim == 2 else y.reshape(*a.shape[:-1], w.shape[1])
+    return record(out, inputs, backward, composed)
+
+
+@op
+def matmul(x1: Numeric, x2: Numeric) -> Tensor:
+    """The matrix product, over stacks of matrices with broadcasting as in numpy.
+
+    Shapes: (..., n, k), (..., k, m) -> (..., n, m); vectors as in numpy.
+    Gradient: dx1 = g @ x2.T, dx2 = x1.T @ g, summed where broadcasting stretched.
+    """
+    a, b = x1.data, x2.data
+    y = a.dot(b) if a.ndim == 2 and b.ndim == 2 else np.matmul(a, b)
+
+    def backward(g: Any) -> Any:
+        u, v = value(x1, g), value(x2, g)
+        if a.ndim == 1 and b.ndim == 1:
+            return g * v, g * u
+        if a.ndim == 1:  # (k), (..., k, m): a row vector
+            return _matvec(v, g), u[:, None] * g[..., None, :]
+        if b.ndim == 1:  # (..., n, k), (k)
+            return g[..., None] * v, _matvec(_swap(u), g)
+        dx1 = g @ _swap(v) if x1.requires_grad else None
+        dx2 = _swap(u) @ g if x2.requires_grad else None
+        return dx1, dx2
+
+    return record(y, (x1, x2), backward)
+
+
+def _swap(x: Any) -> Any:
+    axes = (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
+    return x.transpose(axes)
+
+
+def _matvec(m: Any, v: Any) -> Any:
+    """m @ v over stacks, for arrays and Tensors."""
+    return (m @ v[..., None])[..., 0]
+
+
+def einsum(subscripts: str, *operands: Any, **kwargs: Any) -> Any:
+    """Sum of products in Einstein's notation, such as "bij,bjk->bik".
+
+    Gradient: the same sum with the gradient in the place of each operand.
+
+    Raises:
+        ValueError: for subscripts that numpy does not accept, or an index repeated in one operand.
+    """
+    return _einsum(list(operands), subscripts.replace(" ", ""))
+
+
+@op
+def _einsum(operands: list[Numeric], subscripts: str) -> Tensor:
+    arrays = [x.data for x in operands]
+    left, _, right = subscripts.partition("->")
+    terms = left.split(",")
+    if "->" not in subscripts:
+        letters = left.replace(",", "").replace("...", "")
+        right = ("..." if "..." in left else "") + "".join(
+            sorted(c for c in set(letters) if letters.count(c) == 1)
+        )
+    y = np.einsum(f"{left}->{right}", *arrays, optimize=len(arrays) > 1)
+
+    def backward(g: Any) -> Any:
+        return [
+            _einsum_gradient(i, terms, right, operands, g) if x.requires_grad else None
+            for i, x in enumerate(operands)
+        ]
+
+    backward.__qualname__ = "einsum"
+    return record(y, operands, backward)
+
+
+def _einsum_gradient(i: int, terms: list[str], right: str, operands: list[Tensor], g: Any) -> Any:
+    """The gradient of operand i: letters that only it has are spread out by broadcasting."""
+    own, shape = terms[i], operands[i].data.shape
+    letters = own.replace("...", "")
+    if len(set(letters)) != len(letters):
+        raise ValueError(f"einsum has no gradient for {own!r}: an index is repeated in it.")
+    others = [t for j, t in enumerate(terms) if j != i]
+    rest = [value(x, g) for j, x in enumerate(operands) if j != i]
+    there = set("".join(others) + right)
+    ellipsis = "..." if "..." in "".join(others) + right else ""
+    target = ellipsis + "".join(c for c in letters if c in there)
+    if isinstance(g, Tensor):
+        dx = einsum(f"{','.join([right, *others])}->{target}", g, *rest)
+    else:
+        dx = np.einsum(f"{','.join([right, *others])}->{target}", g, *rest, optimize=len(rest) > 1)
+    spread = len(dx.shape) - (len(target) - len(ellipsis))  # axes of the ellipsis come first
+    own_spread = len(shape) - len(letters)
+    if spread > own_spread:
+        dx = dx.sum(tuple(range(spread - own_spread)))
+    where = own.find("...") if "..." in own else 0
+    kept = [c for c in letters if c in there]
+    order = [own_spread + kept.index(c) for c in kept]
+    before = len([c for c in letters[:where] if c in there])
+    order[before:before] = range(own_spread)
+    dx = dx.transpose(order)
+    full = [c if c in there else None for c in letters]
+    full[where:where] = ["."] * own_spread
+    index = tuple(slice(None) if c is not None else None for c in full)
+    dx = dx[index]
+    if tuple(dx.shape) != shape:
+        dx = dx * np.ones(shape, dx.dtype)
+    return dx
