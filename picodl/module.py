@@ -181,7 +181,7 @@ class Module:
                 continue
             seen.add(id(module))
             yield path, module
-            below = [(_join(path, p), m) for p, m in module.parts() if isinstance(m, Module)]
+            below = [(_join(path, p), m) for p, m in Module.parts(module) if isinstance(m, Module)]
             stack.extend(reversed(below))
 
     def modules(self) -> Iterator[Module]:
@@ -193,7 +193,7 @@ class Module:
         of the modules below it in order of assignment."""
         seen: set[int] = set()
         for path, module in self.named_modules():
-            own = [(p, t) for p, t in module.parts() if isinstance(t, Tensor)]
+            own = [(p, t) for p, t in Module.parts(module) if isinstance(t, Tensor)]
             own.sort(key=_trainable_then_older)
             for name, parameter in own:
                 if id(parameter) not in seen:

@@ -1,0 +1,24 @@
+"""Pictures of graphs, weights, activations, trainings and predictions (the extra "viz")."""
+
+from picodl.visualize.graphs import GraphPicture, draw_dot, draw_graph, trace
+from picodl.visualize.plots import (
+    layer_outputs,
+    plot_activations,
+    plot_confusion_matrix,
+    plot_decision_boundary,
+    plot_history,
+    plot_weights,
+)
+
+__all__ = [
+    "GraphPicture",
+    "draw_dot",
+    "draw_graph",
+    "layer_outputs",
+    "plot_activations",
+    "plot_confusion_matrix",
+    "plot_decision_boundary",
+    "plot_history",
+    "plot_weights",
+    "trace",
+]
