@@ -39,7 +39,17 @@ from picodl.ops.indexing import (
     get_item, index_add, multi_hot, nonzero, one_hot, scatter, scatter_update, select, slice,
     slice_update, take, take_along_axis, unravel_index, where,
 )
+from picodl.ops.linalg import (
+    cholesky, cholesky_inverse, det, eig, eigh, inv, logdet, lstsq, lu_factor, matrix_rank,
+    pinv, qr, slogdet, solve, solve_triangular, svd,
+)
 from picodl.ops.linear import dense, einsum, matmul
+from picodl.ops import noise
+from picodl.ops.noise import dropout
+from picodl.ops.products import (
+    cdist, correlate, corrcoef, cross, diff, dot, inner, kron, matrix_power, outer, psnr, tensordot,
+    trapezoid, vdot,
+)
 from picodl.ops.reduce import (
     all, amax, amin, any, argmax, argmin, average, count_nonzero, cumprod, cumsum, logsumexp, max,
     mean, min, moments, prod, ptp, std, sum, var,
@@ -49,8 +59,13 @@ from picodl.ops.shape import (
     fliplr, flipud, hsplit, hstack, meshgrid, moveaxis, pad, ravel, repeat, reshape, roll, rot90,
     split, squeeze, stack, swapaxes, tile, transpose, unstack, vsplit, vstack,
 )
+from picodl.ops.special import (
+    arctan2, erf, erfc, erfinv, fmax, fmin, gammainc, heaviside, hypot, i0, ldexp, logaddexp,
+    logaddexp2, sinc,
+)
 
-from picodl.ops.core import (  # isort: skip  # after the module named shape
+from picodl.ops.core import (  # after the module named shape
     cast, convert_to_numpy, convert_to_tensor, custom_gradient, dtype, is_tensor, ndim,
     saturate_cast, shape, size, stop_gradient,
 )
+from picodl.ops.linalg import norm  # after the module named norm
