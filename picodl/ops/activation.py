@@ -122,7 +122,8 @@ selu_pair = elu_pair(SELU_ALPHA, SELU_SCALE)
 
 def sigmoid(z: Array, out: Array | None = None) -> Array:
     """1 / (1 + exp(-z)) on an array, without overflow."""
-    y = np.maximum(z, -88 if z.dtype.itemsize == 4 else -11 if z.dtype.itemsize == 2 else -709, out)
+    lowest = -88 if z.dtype.itemsize == 4 else -11 if z.dtype.itemsize == 2 else -709
+    y = np.maximum(z, lowest, out=out)
     np.negative(y, out=y)
     np.exp(y, out=y)
     y += 1
