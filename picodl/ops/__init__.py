@@ -45,6 +45,10 @@ from picodl.ops.linalg import (
 )
 from picodl.ops.linear import dense, einsum, matmul
 from picodl.ops import noise
+from picodl.ops.nan import (
+    nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmedian, nanmin, nanpercentile,
+    nanprod, nanquantile, nanstd, nansum, nanvar,
+)
 from picodl.ops.noise import dropout
 from picodl.ops.products import (
     cdist, correlate, corrcoef, cross, diff, dot, inner, kron, matrix_power, outer, psnr, tensordot,
@@ -58,6 +62,10 @@ from picodl.ops.shape import (
     append, array_split, broadcast_to, column_stack, concatenate, dsplit, dstack, expand_dims, flip,
     fliplr, flipud, hsplit, hstack, meshgrid, moveaxis, pad, ravel, repeat, reshape, roll, rot90,
     split, squeeze, stack, swapaxes, tile, transpose, unstack, vsplit, vstack,
+)
+from picodl.ops.sorting import (
+    argpartition, argsort, bincount, digitize, histogram, in_top_k, median, percentile, quantile,
+    searchsorted, sort, top_k, unique,
 )
 from picodl.ops.special import (
     arctan2, erf, erfc, erfinv, fmax, fmin, gammainc, heaviside, hypot, i0, ldexp, logaddexp,
