@@ -1,0 +1,52 @@
+"""Rules that change weights by their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from picodl.families import Family
+from picodl.optimizers import schedules
+from picodl.optimizers.adam import Adam, AdamW
+from picodl.optimizers.base import Optimizer
+from picodl.optimizers.rmsprop import RMSprop
+from picodl.optimizers.sgd import SGD
+
+__all__ = [
+    "Optimizer",
+    "SGD",
+    "RMSprop",
+    "Adam",
+    "AdamW",
+    "schedules",
+    "get",
+    "serialize",
+    "deserialize",
+]
+
+_family = Family(
+    "optimizer", "keras.optimizers", Optimizer, [SGD, RMSprop, Adam, AdamW], any_case=True
+)
+
+
+def get(identifier: Any) -> Any:
+    """The optimizer for a name (in any case), a config or a class; an optimizer is itself.
+
+    Raises:
+        TypeError: for anything else.
+        ValueError: for an unknown name; the nearest known one is suggested.
+
+    >>> get("Adam").beta_1
+    0.9
+    """
+    return _family.get(identifier)
+
+
+def serialize(optimizer: Any) -> Any:
+    """The config of an optimizer, as Keras writes it."""
+    return _family.serialize(optimizer)
+
+
+def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
+    """The optimizer of a config, without state."""
+    return _family.deserialize(config, custom_objects)

@@ -1,0 +1,108 @@
+"""Adam and AdamW."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from picodl.optimizers.base import Optimizer
+from picodl.typing import Array
+
+
+class Adam(Optimizer):
+    """Steps of the mean gradient over the root of the mean square, both corrected at the start.
+
+    m += (1 - beta_1) * (g - m); v += (1 - beta_2) * (g**2 - v); with
+    alpha = lr * sqrt(1 - beta_2**t) / (1 - beta_1**t): w -= alpha * m / (sqrt(v) + epsilon).
+    As in Keras, epsilon is not divided by the correction of v.
+
+    Args:
+        learning_rate: see `Optimizer`. Defaults to 0.001.
+        beta_1: how much of the mean gradient is kept in each step. Defaults to 0.9.
+        beta_2: how much of the mean square. Defaults to 0.999.
+        epsilon: keeps the division finite. Defaults to 1e-7.
+        amsgrad: whether the largest v so far takes its place.
+        weight_decay: see `Optimizer`, as for all other options.
+
+    Reference: Kingma and Ba, 2014, "Adam: A Method for Stochastic Optimization", arXiv:1412.6980;
+    amsgrad: Reddi et al., 2018, "On the Convergence of Adam and Beyond", arXiv:1904.09237.
+    """
+
+    slots: tuple[str, ...] = ("momentum", "velocity")
+    hyperparameters = ("beta_1", "beta_2", "epsilon", "amsgrad")
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        amsgrad: bool = False,
+        weight_decay: float | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(learning_rate, weight_decay, **options)
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.amsgrad = amsgrad
+        if amsgrad:
+            self.slots = ("momentum", "velocity", "velocity_hat")
+
+    def slot_groups(self) -> Sequence[Sequence[str]]:
+        return [self.slots[:2], self.slots[2:]]
+
+    def numbers(self, step: int, learning_rate: float) -> tuple[float, ...]:
+        correction = math.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
+        return learning_rate * correction, 1 - self.beta_1, 1 - self.beta_2, self.epsilon
+
+    def update_step(self, gradient: Array, variable: Array, *args: Any) -> None:
+        alpha, share_1, share_2, epsilon, m, v, *highest, scratch = args
+        np.subtract(gradient, m, out=scratch)
+        scratch *= share_1
+        m += scratch
+        np.multiply(gradient, gradient, out=scratch)
+        scratch -= v
+        scratch *= share_2
+        v += scratch
+        if highest:
+            v = np.maximum(highest[0], v, out=highest[0])
+        np.sqrt(v, out=scratch)
+        scratch += epsilon
+        np.divide(m, scratch, out=scratch)
+        scratch *= alpha
+        variable -= scratch
+
+
+class AdamW(Adam):
+    """Adam whose weights decay by themselves: first w -= lr * weight_decay * w, then Adam's step.
+
+    Args:
+        learning_rate: see `Optimizer`. Defaults to 0.001.
+        weight_decay: the fraction, times the learning rate, that a step takes away. Defaults to
+            0.004.
+        beta_1: see `Adam`, as for the arguments that follow.
+
+    Raises:
+        ValueError: without a weight_decay.
+
+    Reference: Loshchilov and Hutter, 2017, "Decoupled Weight Decay Regularization",
+    arXiv:1711.05101.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        weight_decay: float | None = 0.004,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        amsgrad: bool = False,
+        **options: Any,
+    ) -> None:
+        if weight_decay is None:
+            raise ValueError("AdamW needs a weight_decay; received None. Use Adam without decay.")
+        super().__init__(learning_rate, beta_1, beta_2, epsilon, amsgrad, weight_decay, **options)
