@@ -54,6 +54,9 @@ from picodl.ops.products import (
     cdist, correlate, corrcoef, cross, diff, dot, inner, kron, matrix_power, outer, psnr, tensordot,
     trapezoid, vdot,
 )
+from picodl.ops.loss import (
+    binary_crossentropy, categorical_crossentropy, sparse_categorical_crossentropy,
+)
 from picodl.ops.reduce import (
     all, amax, amin, any, argmax, argmin, average, count_nonzero, cumprod, cumsum, logsumexp, max,
     mean, min, moments, prod, ptp, std, sum, var,

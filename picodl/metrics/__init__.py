@@ -1,0 +1,93 @@
+"""Metrics: running numbers over batches, in plain numpy, nothing recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from picodl.families import Family
+from picodl.losses import (
+    binary_crossentropy,
+    binary_focal_crossentropy,
+    categorical_crossentropy,
+    categorical_focal_crossentropy,
+    huber,
+    kl_divergence,
+    log_cosh,
+    mean_absolute_error,
+    mean_absolute_percentage_error,
+    mean_squared_error,
+    mean_squared_logarithmic_error,
+    poisson,
+    sparse_categorical_crossentropy,
+)
+from picodl.metrics.accuracies import (
+    Accuracy,
+    BinaryAccuracy,
+    CategoricalAccuracy,
+    SparseCategoricalAccuracy,
+    SparseTopKCategoricalAccuracy,
+    TopKCategoricalAccuracy,
+    accuracy,
+    accuracy_for,
+    binary_accuracy,
+    categorical_accuracy,
+    sparse_categorical_accuracy,
+    sparse_top_k_categorical_accuracy,
+    top_k_categorical_accuracy,
+)
+from picodl.metrics.base import Mean, MeanMetricWrapper, Metric, Sum
+from picodl.metrics.regression import (
+    MeanAbsoluteError,
+    MeanSquaredError,
+    RootMeanSquaredError,
+)
+
+_family = Family(
+    "metric",
+    "keras.metrics",
+    Metric,
+    [
+        Accuracy,
+        BinaryAccuracy,
+        CategoricalAccuracy,
+        Mean,
+        MeanAbsoluteError,
+        MeanMetricWrapper,
+        MeanSquaredError,
+        RootMeanSquaredError,
+        SparseCategoricalAccuracy,
+        SparseTopKCategoricalAccuracy,
+        Sum,
+        TopKCategoricalAccuracy,
+    ],
+    aliases={
+        "mse": MeanSquaredError,
+        "MSE": MeanSquaredError,
+        "mae": MeanAbsoluteError,
+        "MAE": MeanAbsoluteError,
+    },
+)
+
+
+def get(identifier: Any) -> Any:
+    """The metric for a name (new each time), a config, a class or a callable; None stays None.
+
+    Raises:
+        TypeError: for anything else.
+        ValueError: for an unknown name; the nearest known one is suggested.
+
+    >>> get("mae").name
+    'mean_absolute_error'
+    """
+    return _family.get(identifier)
+
+
+def serialize(metric: Any) -> Any:
+    """The config of a metric, as Keras writes it."""
+    return _family.serialize(metric)
+
+
+def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
+    """The metric of a config."""
+    return _family.deserialize(config, custom_objects)

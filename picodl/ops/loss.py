@@ -1,0 +1,374 @@
+"""Losses with a derivative of their own: cross-entropies and the mean squared error.
+
+Each compares a target with an output and keeps one value per sample; `weighted_sum` adds those up.
+The classes and the checks of shapes are in picodl/losses.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from picodl import config
+from picodl.ops.core import op
+from picodl.tensor import Tensor, record
+from picodl.typing import Array
+
+
+@op
+def binary_crossentropy(target: Tensor, output: Tensor, from_logits: bool = False) -> Tensor:
+    """-(t log p + (1 - t) log(1 - p)), elementwise; from logits z, p = sigmoid(z).
+
+    Args:
+        target: t, between 0 and 1.
+        output: probabilities p, clipped to [eps, 1 - eps] with eps = `config.epsilon()`, or logits.
+        from_logits: whether output holds logits, which stay exact at any size.
+
+    Raises:
+        ValueError: if the shapes differ, or a target lies outside 0..1.
+
+    Gradient: dz = g * (sigmoid(z) - t), or dp = g * (p - t) / (p (1 - p)), 0 where p was clipped.
+    """
+    t, a = target.data, output.data
+    if t.shape != a.shape:
+        raise ValueError(
+            f"binary_crossentropy expected targets of the shape of the predictions, {a.shape}; "
+            f"received targets of shape {t.shape}."
+        )
+    _between_0_and_1(t)
+    if from_logits:
+        small = np.exp(-np.abs(a))  # in 0..1 for either sign
+        y = np.maximum(a, 0) - a * t + np.log1p(small)
+
+        def backward(g: Any) -> Any:
+            p = np.where(a >= 0, 1, small) / (1 + small)
+            return (-a * g if target.requires_grad else None), g * (p - t)
+
+    else:
+        _warn_of_logits(a, 1.001)
+        p, inside = _clipped(a)
+        log_p, log_q = np.log(p), np.log1p(-p)
+        y = -(t * log_p + (1 - t) * log_q)
+
+        def backward(g: Any) -> Any:
+            dt = g * (log_q - log_p) if target.requires_grad else None
+            return dt, g * ((p - t) / (p * (1 - p)) * inside)
+
+    return record(y, (target, output), backward, _composed_binary(from_logits))
+
+
+@op
+def categorical_crossentropy(
+    target: Tensor, output: Tensor, from_logits: bool = False, axis: int = -1
+) -> Tensor:
+    """-sum(t log p) over the classes; from logits z, p = softmax(z).
+
+    Args:
+        target: t, the probability of each class; one-hot for known labels.
+        output: probabilities, divided by their sum and clipped to [eps, 1 - eps] with
+            eps = `config.epsilon()`, or logits.
+        from_logits: whether output holds logits, which stay exact at any size.
+        axis: where the classes are.
+
+    Shapes: target and output (..., classes) -> (...), for the default axis.
+
+    Raises:
+        ValueError: if the shapes differ or there is no class.
+
+    Gradient: dz = g * (p sum(t) - t). With probabilities q = p / s before clipping, s their sum:
+    dp = g / s * (h - sum(h q)), where h = -t / q, 0 where q was clipped.
+    """
+    t, a = target.data, output.data
+    axis = _class_axis(a.shape, axis, "categorical_crossentropy")
+    if t.shape != a.shape:
+        raise ValueError(
+            "categorical_crossentropy expected targets of the shape of the predictions, "
+            f"{a.shape}; received targets of shape {t.shape}."
+        )
+    if from_logits:
+        z = a - a.max(axis, keepdims=True)
+        e = np.exp(z)
+        s = np.add.reduce(e, axis, keepdims=True)
+        log_p = z - np.log(s)
+
+        def backward(g: Any) -> Any:
+            g = np.expand_dims(g, axis)
+            dt = -g * log_p if target.requires_grad else None
+            return dt, g * (e * (np.add.reduce(t, axis, keepdims=True) / s) - t)
+
+    else:
+        _warn_of_logits(a)
+        s = _total(a, axis)
+        q, inside = _clipped(a / s)
+        log_p = np.log(q)
+
+        def backward(g: Any) -> Any:
+            g = np.expand_dims(g, axis)
+            dt = -g * log_p if target.requires_grad else None
+            h = -t / q * inside
+            return dt, g * (h - np.add.reduce(h * q, axis, keepdims=True)) / s
+
+    y = -np.add.reduce(t * log_p, axis)
+    return record(y, (target, output), backward, _composed_categorical(from_logits, axis))
+
+
+@op
+def sparse_categorical_crossentropy(
+    target: Array, output: Tensor, from_logits: bool = False, axis: int = -1
+) -> Tensor:
+    """-log p of the class with the given number; from logits z, p = softmax(z).
+
+    Args:
+        target: class numbers from 0 to classes - 1.
+        output: probabilities, divided by their sum and clipped to [eps, 1 - eps] with
+            eps = `config.epsilon()`, or logits.
+        from_logits: whether output holds logits, which stay exact at any size.
+        axis: where the classes are.
+
+    Shapes: target (...) or (..., 1), output (..., classes) -> (...), for the default axis.
+
+    Raises:
+        ValueError: for numbers that are fractional or out of range, and for shapes that do not fit.
+
+    Gradient, with 1 at the class: dz = g * (p - 1), dp = g * (1 / s - 1 / p) with s the sum of
+    the probabilities, 0 where p / s was clipped.
+    """
+    a = output.data
+    axis = _class_axis(a.shape, axis, "sparse_categorical_crossentropy")
+    last = axis == a.ndim - 1
+    moved = a if last else np.moveaxis(a, axis, -1)
+    k = a.shape[axis]
+    labels = class_numbers(target, moved.shape[:-1], k)
+    rows = moved.reshape(-1, k)
+    at = np.arange(0, rows.size, k)
+    at += labels.reshape(-1)
+
+    def unrolled(dx: Array) -> Array:
+        dx = dx.reshape(moved.shape)
+        return dx if last else np.moveaxis(dx, -1, axis)
+
+    if from_logits:
+        z = rows - rows.max(1, keepdims=True)
+        e = np.exp(z)
+        s = np.add.reduce(e, 1)
+        y = np.log(s)
+        y -= z.take(at)
+
+        def backward(g: Any) -> Any:
+            g = g.reshape(-1)
+            dz = e * (g / s)[:, None]
+            dz.reshape(-1)[at] -= g
+            return (unrolled(dz),)
+
+    else:
+        _warn_of_logits(rows)
+        s = _total(rows, 1)
+        q, inside = _clipped(rows.take(at) / s[:, 0])
+        y = -np.log(q)
+
+        def backward(g: Any) -> Any:
+            h = (g.reshape(-1) * inside / s[:, 0])[:, None]
+            dp = np.repeat(h, k, 1)
+            dp.reshape(-1)[at] -= h[:, 0] / q
+            return (unrolled(dp),)
+
+    composed = _composed_sparse(labels, k, from_logits, axis)
+    return record(y.reshape(labels.shape), (output,), backward, composed)
+
+
+@op
+def squared_error(target: Tensor, output: Tensor) -> Tensor:
+    """The mean over the last axis of (output - target)^2.
+
+    Shapes: target and output (..., n) -> (...).
+
+    Gradient: doutput = 2 g (output - target) / n, dtarget = -doutput.
+    """
+    if target.data.shape != output.data.shape:
+        raise ValueError(
+            f"squared_error expected targets of shape {output.data.shape}; received "
+            f"{target.data.shape}."
+        )
+    e = output.data - target.data
+    share = 1 / (e.shape[-1] or 1)
+    y = np.add.reduce(e * e, -1)
+    y *= share
+
+    def backward(g: Any) -> Any:
+        d = e * (g * (2 * share))[..., None]
+        return (-d if target.requires_grad else None), d
+
+    return record(y, (target, output), backward, _composed_squared)
+
+
+def weighted_sum(values: Tensor, weights: Array | None, share: float) -> Tensor:
+    """share * sum(weights * values): how a loss becomes one number.
+
+    Args:
+        values: any shape.
+        weights: of the same shape, or None for ones.
+        share: what the sum is multiplied with, such as 1 / n for a mean.
+
+    Gradient: dvalues = g * share * weights.
+    """
+    v = values.data
+    total = np.add.reduce(v if weights is None else v * weights, None)
+
+    def backward(g: Any) -> Any:
+        if weights is not None:
+            return (g * (weights * share),)
+        if isinstance(g, Tensor):
+            return (g * np.full(v.shape, share, v.dtype),)
+        return (np.full(v.shape, g * share, v.dtype),)
+
+    return record(total * share, (values,), backward)
+
+
+# -------------------------------------------------------------------- checks and pieces
+
+
+def class_numbers(target: Array, shape: tuple[int, ...], classes: int) -> Array:
+    """The target as whole numbers from 0 to classes - 1 in the given shape.
+
+    Raises:
+        TypeError: for data that is not numeric.
+        ValueError: for another shape, fractions, or a number out of range.
+    """
+    t = np.asarray(target)
+    if t.shape != shape:
+        if t.shape != (*shape, 1):
+            hint = (
+                " One-hot targets belong to CategoricalCrossentropy."
+                if t.shape == (*shape, classes)
+                else ""
+            )
+            raise ValueError(
+                f"Expected class numbers (targets) of shape {shape} for predictions of {classes} "
+                f"classes; received targets of shape {t.shape}.{hint}"
+            )
+        t = t.reshape(shape)
+    ids = whole_numbers(t)
+    if ids.size and ids.view(np.uintp).max() >= classes:  # negative ones are huge in this view
+        hint = " One output unit: BinaryCrossentropy takes labels 0 and 1." if classes == 1 else ""
+        raise ValueError(
+            f"Labels (targets) must lie in the range 0 to {classes - 1} for predictions of "
+            f"{classes} classes; received labels from {ids.min()} to {ids.max()}.{hint} To leave "
+            "padding out, use ignore_class or a sample_weight of 0 with a valid label."
+        )
+    return ids
+
+
+def whole_numbers(labels: Array) -> Array:
+    """Labels as intp.
+
+    Raises:
+        TypeError: for data that is not numeric.
+        ValueError: for fractions, NaN and infinities.
+    """
+    kind = labels.dtype.kind
+    if kind in "iub":
+        return labels.astype(np.intp, copy=False)
+    if kind != "f":
+        raise TypeError(f"Labels (targets) must be numbers; received dtype {labels.dtype}.")
+    with np.errstate(invalid="ignore"):
+        ids = labels.astype(np.intp)
+    if not np.array_equal(ids, labels):
+        odd = labels[ids != labels].flat[0]
+        raise ValueError(
+            f"Labels (targets) must be whole numbers; received {odd}. Probabilities of classes "
+            "belong to CategoricalCrossentropy."
+        )
+    return ids
+
+
+def _class_axis(shape: tuple[int, ...], axis: int, name: str) -> int:
+    ndim = len(shape)
+    if not -ndim <= axis < ndim or shape[axis] == 0:
+        raise ValueError(
+            f"{name} needs predictions with classes along axis {axis}; received shape {shape}."
+        )
+    return axis % ndim
+
+
+def _between_0_and_1(t: Array) -> None:
+    if t.size:
+        low, high = float(t.min()), float(t.max())
+        if low < -1e-6 or high > 1 + 1e-6:  # a teacher's softmax may round to just above 1
+            raise ValueError(
+                f"Targets of a binary cross-entropy must lie between 0 and 1; received values from "
+                f"{low:g} to {high:g}. Labels -1 and 1 belong to a hinge loss, several classes to "
+                "SparseCategoricalCrossentropy."
+            )
+
+
+def _clipped(p: Array) -> tuple[Array, Array]:
+    """p kept in [eps, 1 - eps], and where it already was."""
+    eps = config.epsilon()
+    low, high = p.dtype.type(eps), p.dtype.type(1 - eps)
+    inside = (p >= low) & (p <= high)
+    return np.minimum(np.maximum(p, low), high), inside
+
+
+def _total(p: Array, axis: int) -> Array:
+    """The sum over the classes, 1 in place of 0."""
+    s = np.add.reduce(p, axis, keepdims=True)
+    s += s == 0
+    return s
+
+
+def _warn_of_logits(p: Array, most: float = math.inf) -> None:
+    if p.size and ((low := p.min()) < 0 or (most < math.inf and p.max() > most)):
+        warnings.warn(
+            f"A cross-entropy expected probabilities, but received values from {low:g} to "
+            f"{p.max():g}. Raw scores of a last layer without softmax or sigmoid are logits: pass "
+            "from_logits=True.",
+            stacklevel=4,
+        )
+
+
+# -------------------------------------------------------------------- for second derivatives
+
+
+def _composed_squared(target: Tensor, output: Tensor) -> Any:
+    from picodl import ops
+
+    return ops.mean(ops.square(output - target), -1)
+
+
+def _composed_binary(from_logits: bool) -> Callable[..., Any]:
+    def composed(target: Tensor, output: Tensor) -> Any:
+        from picodl import ops
+
+        if from_logits:
+            return ops.softplus(output) - output * target
+        p = ops.clip(output, config.epsilon(), 1 - config.epsilon())
+        return -(target * ops.log(p) + (1 - target) * ops.log(1 - p))
+
+    return composed
+
+
+def _composed_categorical(from_logits: bool, axis: int) -> Callable[..., Any]:
+    def composed(target: Tensor, output: Tensor) -> Any:
+        from picodl import ops
+
+        if from_logits:
+            return -ops.sum(target * ops.log_softmax(output, axis), axis)
+        s = ops.sum(output, axis, keepdims=True)
+        q = ops.clip(output / (s + (s.data == 0)), config.epsilon(), 1 - config.epsilon())
+        return -ops.sum(target * ops.log(q), axis)
+
+    return composed
+
+
+def _composed_sparse(
+    labels: Array, classes: int, from_logits: bool, axis: int
+) -> Callable[..., Any]:
+    def composed(output: Tensor) -> Any:
+        hot = np.moveaxis(np.eye(classes, dtype=output.dtype)[labels], -1, axis)
+        return _composed_categorical(from_logits, axis)(Tensor(hot), output)
+
+    return composed
