@@ -19,6 +19,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from picodl.config import thread
+from picodl.memory import keep_freed_memory
 from picodl.typing import Array
 
 T = TypeVar("T")
@@ -287,6 +288,7 @@ def _find_blas() -> Iterable[tuple[Any, Any]]:
 
 
 _guard = _BlasGuard()
+keep_freed_memory()
 
 
 def _after_fork() -> None:

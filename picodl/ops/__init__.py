@@ -57,6 +57,7 @@ from picodl.ops.products import (
 from picodl.ops.loss import (
     binary_crossentropy, categorical_crossentropy, sparse_categorical_crossentropy,
 )
+from picodl.ops.recurrent import gru, lstm, simple_rnn
 from picodl.ops.reduce import (
     all, amax, amin, any, argmax, argmin, average, count_nonzero, cumprod, cumsum, logsumexp, max,
     mean, min, moments, prod, ptp, std, sum, var,
