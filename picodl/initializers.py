@@ -87,7 +87,7 @@ class Constant(Initializer):
             ) from None
 
     def get_config(self) -> Config:
-        return {"value": _plain(self.value)}
+        return {"value": np.asarray(self.value).tolist()}
 
 
 class Values(Initializer):
@@ -162,7 +162,7 @@ class RandomInitializer(Initializer):
             seed = random.next_seed()
         elif isinstance(seed, dict):
             self._given_seed = seed = random.SeedGenerator.from_config(seed["config"])
-        elif not hasattr(seed, "next"):
+        elif not isinstance(seed, random.SeedGenerator):
             if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
                 raise ValueError(
                     f"{type(self).__name__}: seed must be a non-negative integer, a SeedGenerator "
@@ -171,18 +171,9 @@ class RandomInitializer(Initializer):
             seed = int(seed)
         self.seed = seed
 
-    def __call__(self, shape: Sequence[int], dtype: Any = None) -> Array:
-        words = [self.seed, 0] if isinstance(self.seed, int) else np.asarray(self.seed.next())
-        kind = _dtype(dtype)
-        return self._draw(np.random.default_rng(words), _shape(shape), kind).astype(kind)
-
-    def _draw(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
-        """The values, in any float dtype."""
-        raise NotImplementedError(f"{type(self).__name__} does not define _draw().")
-
     def get_config(self) -> Config:
         seed = self._given_seed
-        if not hasattr(seed, "next"):
+        if not isinstance(seed, random.SeedGenerator):
             return {"seed": seed}
         generator = {"module": "keras.random", "class_name": "SeedGenerator"}
         return {"seed": {**generator, "config": seed.get_config(), "registered_name": None}}
@@ -205,8 +196,8 @@ class RandomNormal(RandomInitializer):
         self.stddev = stddev
         super().__init__(seed)
 
-    def _draw(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
-        return rng.normal(self.mean, self.stddev, shape)
+    def __call__(self, shape: Sequence[int], dtype: Any = None) -> Array:
+        return random.normal(_shape(shape), self.mean, self.stddev, dtype, self.seed)
 
     def get_config(self) -> Config:
         return {"mean": self.mean, "stddev": self.stddev, **super().get_config()}
@@ -226,8 +217,8 @@ class RandomUniform(RandomInitializer):
         self.maxval = maxval
         super().__init__(seed)
 
-    def _draw(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
-        return rng.uniform(self.minval, self.maxval, shape)
+    def __call__(self, shape: Sequence[int], dtype: Any = None) -> Array:
+        return random.uniform(_shape(shape), self.minval, self.maxval, dtype, self.seed)
 
     def get_config(self) -> Config:
         return {"minval": self.minval, "maxval": self.maxval, **super().get_config()}
@@ -239,8 +230,9 @@ class TruncatedNormal(RandomNormal):
     The standard deviation of the values is 0.88 of `stddev`. Arguments: see `RandomNormal`.
     """
 
-    def _draw(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
-        return _truncated_normal(rng, self.mean, self.stddev, shape)
+    def __call__(self, shape: Sequence[int], dtype: Any = None) -> Array:
+        shape = _shape(shape)
+        return random.truncated_normal(shape, self.mean, self.stddev, dtype, self.seed)
 
 
 class VarianceScaling(RandomInitializer):
@@ -284,16 +276,18 @@ class VarianceScaling(RandomInitializer):
         self.output_axes = output_axes
         super().__init__(seed)
 
-    def _draw(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
+    def __call__(self, shape: Sequence[int], dtype: Any = None) -> Array:
+        shape = _shape(shape)
         fan_in, fan_out = compute_fans(shape, self.input_axes, self.output_axes)
         fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[self.mode]
         variance = self.scale / max(1.0, fan)
         if self.distribution == "uniform":
             limit = math.sqrt(3.0 * variance)
-            return rng.uniform(-limit, limit, shape)
+            return random.uniform(shape, -limit, limit, dtype, self.seed)
         if self.distribution == "untruncated_normal":
-            return rng.normal(0.0, math.sqrt(variance), shape)
-        return _truncated_normal(rng, 0.0, math.sqrt(variance) / _TRUNCATED_STD, shape)
+            return random.normal(shape, 0.0, math.sqrt(variance), dtype, self.seed)
+        stddev = math.sqrt(variance) / _TRUNCATED_STD
+        return random.truncated_normal(shape, 0.0, stddev, dtype, self.seed)
 
     def get_config(self) -> Config:
         return {
@@ -337,10 +331,7 @@ class GlorotUniform(_Scaled):
 
 
 class GlorotNormal(_Scaled):
-    """Truncated normal of variance 2 / (fan_in + fan_out). Arguments: see `VarianceScaling`.
-
-    Reference: see `GlorotUniform`.
-    """
+    """Truncated normal of variance 2 / (fan_in + fan_out). Arguments: see `VarianceScaling`."""
 
     settings = (1.0, "fan_avg", "truncated_normal")
 
@@ -355,10 +346,7 @@ class HeUniform(_Scaled):
 
 
 class HeNormal(_Scaled):
-    """Truncated normal of variance 2 / fan_in, for relu. Arguments: see `VarianceScaling`.
-
-    Reference: see `HeUniform`.
-    """
+    """Truncated normal of variance 2 / fan_in, for relu. Arguments: see `VarianceScaling`."""
 
     settings = (2.0, "fan_in", "truncated_normal")
 
@@ -373,10 +361,7 @@ class LecunUniform(_Scaled):
 
 
 class LecunNormal(_Scaled):
-    """Truncated normal of variance 1 / fan_in, for selu. Arguments: see `VarianceScaling`.
-
-    Reference: see `LecunUniform`.
-    """
+    """Truncated normal of variance 1 / fan_in, for selu. Arguments: see `VarianceScaling`."""
 
     settings = (1.0, "fan_in", "truncated_normal")
 
@@ -401,14 +386,16 @@ class Orthogonal(RandomInitializer):
         self.gain = gain
         super().__init__(seed)
 
-    def _draw(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
+    def __call__(self, shape: Sequence[int], dtype: Any = None) -> Array:
+        shape, kind = _shape(shape), _dtype(dtype)
         if len(shape) < 2:
             raise ValueError(f"Orthogonal makes weights of rank 2 or more; received shape {shape}.")
         rows, columns = math.prod(shape[:-1]), shape[-1]
-        a = rng.normal(size=(max(rows, columns), min(rows, columns)))
-        q, r = np.linalg.qr(a.astype(np.result_type(dtype, np.float32)))
+        size = max(rows, columns), min(rows, columns)
+        exact = np.result_type(kind, np.float32)
+        q, r = np.linalg.qr(random.normal(size, dtype=exact, seed=self.seed))
         q *= np.sign(np.diag(r))
-        return self.gain * (q.T if rows < columns else q).reshape(shape)
+        return (self.gain * (q.T if rows < columns else q).reshape(shape)).astype(kind)
 
     def get_config(self) -> Config:
         return {"gain": self.gain, **super().get_config()}
@@ -442,33 +429,12 @@ def compute_fans(
     return window * shape[-2], window * shape[-1]
 
 
-def _truncated_normal(
-    rng: np.random.Generator, mean: float, stddev: float, shape: tuple[int, ...]
-) -> Array:
-    """Rounds of as many draws as values are needed, those outside dropped: Keras's stream."""
-    size = math.prod(shape)
-    kept, count = [], 0
-    while count < size:
-        draws = rng.normal(mean, stddev, size)
-        draws = draws[np.abs(draws - mean) <= 2 * stddev]
-        kept.append(draws)
-        count += len(draws)
-    values = np.concatenate(kept)[:size] if kept else np.zeros(0)
-    return values.reshape(shape)
-
-
 def _shape(shape: Any) -> tuple[int, ...]:
     return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)
 
 
 def _dtype(dtype: Any) -> np.dtype[Any]:
     return np.dtype(dtype or config.floatx())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, (Tensor, np.ndarray, np.generic)):
-        return np.asarray(value).tolist()
-    return value
 
 
 def _choose(owner: Any, argument: str, value: str, known: tuple[str, ...]) -> None:

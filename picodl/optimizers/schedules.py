@@ -436,7 +436,7 @@ def _config(schedule: Any, names: str) -> Config:
 # -------------------------------------------------------------------- by name
 
 _family = Family(
-    "learning-rate schedule",
+    "schedule",
     "keras.optimizers.schedules",
     LearningRateSchedule,
     [
