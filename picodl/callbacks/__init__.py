@@ -1,0 +1,9 @@
+"""Callbacks: look into a training, log it, stop it, save it."""
+
+from picodl.callbacks.base import Callback, CallbackList
+from picodl.callbacks.history import History
+from picodl.callbacks.progress import Progbar, ProgbarLogger
+from picodl.callbacks.functions import LambdaCallback
+from picodl.callbacks.stopping import EarlyStopping, TerminateOnNaN, TimeStopping
+from picodl.callbacks.checkpoint import ModelCheckpoint
+from picodl.callbacks.logging import CSVLogger
