@@ -29,6 +29,17 @@ from picodl.losses.crossentropy import (
     poisson,
     sparse_categorical_crossentropy,
 )
+from picodl.losses.ctc import CTC, ctc
+from picodl.losses.embedding import Circle, Contrastive, Triplet, circle, contrastive, triplet
+from picodl.losses.hinge import (
+    CategoricalHinge,
+    Hinge,
+    SquaredHinge,
+    categorical_hinge,
+    hinge,
+    squared_hinge,
+)
+from picodl.losses.overlap import Dice, Tversky, dice, tversky
 from picodl.losses.regression import (
     MSE,
     CosineSimilarity,
@@ -64,8 +75,14 @@ _functions = [
     categorical_crossentropy,
     categorical_focal_crossentropy,
     categorical_generalized_cross_entropy,
+    categorical_hinge,
+    circle,
+    contrastive,
     cosine_similarity,
+    ctc,
+    dice,
     gaussian_nll,
+    hinge,
     huber,
     kl_divergence,
     log_cosh,
@@ -76,6 +93,9 @@ _functions = [
     poisson,
     quantile,
     sparse_categorical_crossentropy,
+    squared_hinge,
+    triplet,
+    tversky,
 ]
 
 _family = Family(
@@ -85,12 +105,18 @@ _family = Family(
     [
         BinaryCrossentropy,
         BinaryFocalCrossentropy,
+        CTC,
         CategoricalCrossentropy,
         CategoricalFocalCrossentropy,
         CategoricalGeneralizedCrossEntropy,
+        CategoricalHinge,
+        Circle,
+        Contrastive,
         CosineSimilarity,
         CrossEntropyLoss,
+        Dice,
         GaussianNLL,
+        Hinge,
         Huber,
         KLDivergence,
         LogCosh,
@@ -102,6 +128,9 @@ _family = Family(
         Poisson,
         Quantile,
         SparseCategoricalCrossentropy,
+        SquaredHinge,
+        Triplet,
+        Tversky,
     ],
     aliases={
         **{function.__name__: function for function in _functions},

@@ -99,7 +99,8 @@ def categorical_focal_crossentropy(
         log_p = ops.log_softmax(p, axis)
         p = ops.exp(log_p)
     else:
-        p = p / ops.sum(p, axis, keepdims=True)
+        s = ops.sum(p, axis, keepdims=True)
+        p = p / (s + (s.data == 0))
         p = ops.clip(p, config.epsilon(), 1 - config.epsilon())
         log_p = ops.log(p)
     return -alpha * ops.sum(t * log_p * ops.power(1 - p, gamma), axis)
