@@ -7,9 +7,15 @@ from typing import Any
 
 from picodl.families import Family
 from picodl.optimizers import schedules
+from picodl.optimizers.adagrad import Adadelta, Adagrad, Ftrl
 from picodl.optimizers.adam import Adam, AdamW
+from picodl.optimizers.adamax import Adamax, Nadam
 from picodl.optimizers.base import Optimizer
+from picodl.optimizers.lamb import Adafactor, Lamb
+from picodl.optimizers.lion import Lion
+from picodl.optimizers.muon import Muon
 from picodl.optimizers.rmsprop import RMSprop
+from picodl.optimizers.schedule_free import ScheduleFreeAdamW
 from picodl.optimizers.sgd import SGD
 
 __all__ = [
@@ -18,15 +24,25 @@ __all__ = [
     "RMSprop",
     "Adam",
     "AdamW",
+    "Adamax",
+    "Nadam",
+    "Adagrad",
+    "Adadelta",
+    "Ftrl",
+    "Lion",
+    "Lamb",
+    "Adafactor",
+    "Muon",
+    "ScheduleFreeAdamW",
     "schedules",
     "get",
     "serialize",
     "deserialize",
 ]
 
-_family = Family(
-    "optimizer", "keras.optimizers", Optimizer, [SGD, RMSprop, Adam, AdamW], any_case=True
-)
+_members: list[type] = [SGD, RMSprop, Adam, AdamW, Adamax, Nadam, Adagrad, Adadelta, Ftrl]
+_members += [Lion, Lamb, Adafactor, Muon, ScheduleFreeAdamW]
+_family = Family("optimizer", "keras.optimizers", Optimizer, _members, any_case=True)
 
 
 def get(identifier: Any) -> Any:

@@ -60,21 +60,40 @@ class Adam(Optimizer):
         return learning_rate * correction, 1 - self.beta_1, 1 - self.beta_2, self.epsilon
 
     def update_step(self, gradient: Array, variable: Array, *args: Any) -> None:
-        alpha, share_1, share_2, epsilon, m, v, *highest, scratch = args
-        np.subtract(gradient, m, out=scratch)
-        scratch *= share_1
-        m += scratch
-        np.multiply(gradient, gradient, out=scratch)
-        scratch -= v
-        scratch *= share_2
-        v += scratch
-        if highest:
-            v = np.maximum(highest[0], v, out=highest[0])
-        np.sqrt(v, out=scratch)
-        scratch += epsilon
-        np.divide(m, scratch, out=scratch)
-        scratch *= alpha
-        variable -= scratch
+        if not self.amsgrad:
+            adam_step(gradient, variable, *args)
+            return
+        alpha, share_1, share_2, epsilon, m, v, highest, scratch = args
+        adam_step(gradient, variable, alpha, share_1, share_2, epsilon, m, v, scratch, highest)
+
+
+def adam_step(
+    gradient: Array,
+    variable: Array,
+    alpha: Any,
+    share_1: Any,
+    share_2: Any,
+    epsilon: Any,
+    m: Array,
+    v: Array,
+    scratch: Array,
+    highest: Array | None = None,
+) -> None:
+    """Adam's rule, in 12 calls; with `highest`, the largest v so far divides."""
+    np.subtract(gradient, m, out=scratch)
+    scratch *= share_1
+    m += scratch
+    np.multiply(gradient, gradient, out=scratch)
+    scratch -= v
+    scratch *= share_2
+    v += scratch
+    if highest is not None:
+        v = np.maximum(highest, v, out=highest)
+    np.sqrt(v, out=scratch)
+    scratch += epsilon
+    np.divide(m, scratch, out=scratch)
+    scratch *= alpha
+    variable -= scratch
 
 
 class AdamW(Adam):

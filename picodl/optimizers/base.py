@@ -130,6 +130,14 @@ class Optimizer:
         """The first value of a slot: an array, or a number for one of the parameter's shape."""
         return 0.0
 
+    def slots_of(self, parameter: Any) -> Sequence[str]:
+        """Which of the slots a parameter has; all unless a subclass decides otherwise."""
+        return self.slots
+
+    def decay_of(self, parameter: Any) -> float | None:
+        """The weight decay of a parameter that no group and no exclusion speaks of."""
+        return self.weight_decay
+
     def slot_groups(self) -> Sequence[Sequence[str]]:
         """The order of `variables`: for each group, for each parameter, the group's slots."""
         return [self.slots]
@@ -263,7 +271,7 @@ class Optimizer:
 
     def _settings_of(self, parameter: Any) -> tuple[Any, float]:
         group = next((g for g in self.parameter_groups if g.holds(parameter)), None)
-        decay = self.weight_decay
+        decay = self.decay_of(parameter)
         if group is not None and group.weight_decay is not None:
             decay = group.weight_decay
         variables, names = self._not_decayed
@@ -348,7 +356,7 @@ class Optimizer:
             own = {"average": 0.0} if self.use_ema else {}
             if self.gradient_accumulation_steps:
                 own["gradient_accumulator"] = 0.0
-            own |= {slot: self.initial_slot(slot, parameter) for slot in self.slots}
+            own |= {slot: self.initial_slot(slot, parameter) for slot in self.slots_of(parameter)}
             path = getattr(parameter, "path", f"parameter_{len(self._slots)}").replace("/", "_")
             made = {}
             for slot, first in own.items():

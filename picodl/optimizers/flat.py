@@ -130,7 +130,7 @@ class Run:
         self.edges = [edge - start for edge in segment.edges[first : last + 2]]
         self.values = cut(segment.values)
         self.slots = {name: cut(slot) for name, slot in segment.slots.items()}
-        mine = [self.slots[name] for name in rule]
+        mine = [self.slots[name] for name in rule if name in self.slots]
         self.blocks: list[Any] = [(self, None, self.values, mine)]
         if not segment.shaped and stop - start > BLOCK:
             self.blocks = [

@@ -1,0 +1,57 @@
+"""Lion: steps of one size, in the direction of a sign."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from picodl.optimizers.base import Optimizer
+from picodl.typing import Array
+
+
+class Lion(Optimizer):
+    """w -= lr * sign(beta_1 * m + (1 - beta_1) * g); m = beta_2 * m + (1 - beta_2) * g.
+
+    Args:
+        learning_rate: see `Optimizer`; a third to a tenth of what Adam gets. Defaults to 0.001.
+        beta_1: the share of m in the sign. Defaults to 0.9.
+        beta_2: how much of m is kept in each step. Defaults to 0.99.
+        weight_decay: see `Optimizer`, as for all other options; three to ten times Adam's.
+
+    Raises:
+        ValueError: for a beta_1 outside 0..1.
+
+    Reference: Chen et al., 2023, "Symbolic Discovery of Optimization Algorithms", arXiv:2302.06675.
+    """
+
+    slots = ("momentum",)
+    hyperparameters = ("beta_1", "beta_2")
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.99,
+        weight_decay: float | None = None,
+        **options: Any,
+    ) -> None:
+        if not 0 < beta_1 <= 1:
+            raise ValueError(f"Lion: beta_1 must lie above 0 and up to 1; received {beta_1!r}.")
+        super().__init__(learning_rate, weight_decay, **options)
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+
+    def numbers(self, step: int, learning_rate: float) -> tuple[float, ...]:
+        return learning_rate, 1 - self.beta_1, 1 - self.beta_2
+
+    def update_step(self, gradient: Array, variable: Array, *args: Any) -> None:
+        rate, share_1, share_2, m, scratch = args
+        np.subtract(gradient, m, out=scratch)
+        ahead = scratch * share_1
+        ahead += m
+        np.sign(ahead, out=ahead)
+        ahead *= rate
+        variable -= ahead
+        scratch *= share_2
+        m += scratch
