@@ -11,6 +11,7 @@ from typing import Any
 
 from picodl import naming, ops
 from picodl.ops import activation as kernels
+from picodl.saving import registry, serialization
 
 # -------------------------------------------------------------------- fused when used by name
 
@@ -158,6 +159,7 @@ _ALL = [
 _BY_NAME = {function.__name__: function for function in _ALL}
 _BY_NAME.update(swish=silu, hard_swish=hard_silu)
 swish, hard_swish = silu, hard_silu
+registry.add_kind("activation", "keras.activations", _BY_NAME)
 
 
 def get(identifier: Any) -> Callable[..., Any]:
@@ -174,9 +176,7 @@ def get(identifier: Any) -> Callable[..., Any]:
         return linear
     if isinstance(identifier, str):
         if identifier not in _BY_NAME:
-            from picodl.saving import registry
-
-            custom = registry.custom_object(identifier)
+            custom = registry.find_custom(identifier)
             if custom is not None:
                 return custom
             raise ValueError(
@@ -198,8 +198,6 @@ def serialize(activation: Any) -> Any:
     """The plain name of a built-in activation; a config for registered functions and layers."""
     if _BY_NAME.get(getattr(activation, "__name__", "")) is activation:
         return activation.__name__
-    from picodl.saving import serialization
-
     return serialization.serialize_keras_object(activation)
 
 
@@ -207,6 +205,4 @@ def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> Ca
     """The activation that `serialize` described."""
     if isinstance(config, str) and config in _BY_NAME:
         return _BY_NAME[config]
-    from picodl.saving import serialization
-
-    return get(serialization.deserialize_keras_object(config, custom_objects))
+    return get(serialization.deserialize_keras_object(config, custom_objects, kind="activation"))

@@ -1,5 +1,9 @@
 """Layers, under Keras's names."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from picodl.layers.activation import ELU, GELU, LeakyReLU, PReLU, ReLU, Softmax
 from picodl.layers.base import Layer
 from picodl.layers.core import Activation, Identity, Input, InputLayer, Lambda, Wrapper
@@ -14,6 +18,9 @@ from picodl.layers.regularization import (
 )
 from picodl.layers.reshaping import Flatten, Reshape
 from picodl.layers.scaling import Normalization, Rescaling
+
+from picodl.saving import registry, serialization
+from picodl.typing import Config
 
 __all__ = [
     "ELU",
@@ -42,3 +49,22 @@ __all__ = [
     "Softmax",
     "Wrapper",
 ]
+
+
+def serialize(layer: Any) -> Config:
+    """The config of a layer: {"module", "class_name", "config", ...}."""
+    return serialization.serialize_keras_object(layer)
+
+
+def deserialize(config: Config, custom_objects: dict[str, Any] | None = None) -> Any:
+    """The layer that a config describes.
+
+    Raises:
+        ValueError: for an unknown class, or a config that its class does not take.
+    """
+    return serialization.deserialize_keras_object(config, custom_objects, kind="layer")
+
+
+registry.add_kind(
+    "layer", "keras.layers", {name: globals()[name] for name in __all__ if name != "Input"}
+)

@@ -1,0 +1,36 @@
+"""Models, and what makes, copies and loads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from picodl.models.functional import Functional
+from picodl.models.model import Model
+from picodl.models.sequential import Sequential
+from picodl.saving import registry
+
+__all__ = [
+    "Functional",
+    "Model",
+    "Sequential",
+    "clone_model",
+    "load_model",
+    "model_from_json",
+    "save_model",
+]
+
+registry.add_kind(
+    "model", "keras", {"Functional": Functional, "Model": Model, "Sequential": Sequential}
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("load_model", "save_model"):
+        from picodl import saving
+
+        return getattr(saving, name)
+    if name in ("clone_model", "model_from_json"):
+        from picodl.models import cloning
+
+        return getattr(cloning, name)
+    raise AttributeError(f"module 'picodl.models' has no attribute {name!r}")

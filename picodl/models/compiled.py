@@ -1,0 +1,323 @@
+"""What compile() was given, resolved for the outputs of a model: losses, weights and metrics."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from picodl import losses, metrics, naming, tree
+from picodl.tensor import Tensor
+from picodl.typing import Array
+
+_BY_SHAPE = ("accuracy", "acc", "crossentropy", "ce")
+
+
+class CompiledLoss:
+    """The loss of a model: one Loss per output, weighted and added up.
+
+    Args:
+        loss: name, function or Loss; for several outputs a list or a dict by output name, with None
+            for outputs without a loss.
+        loss_weights: one number per output, as a list or dict.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+
+    def __init__(self, loss: Any, loss_weights: Any = None) -> None:
+        self.given = loss
+        self.loss_weights = loss_weights
+        for identifier in tree.flatten(loss):
+            if isinstance(identifier, str) and identifier.lower() not in _BY_SHAPE:
+                losses.get(identifier)  # an unknown name is an error at once
+        self.names: list[str] = []
+        self.parts: list[tuple[int, Any, float]] = []  # (place of the output, Loss, weight)
+        self.built = False
+
+    def build(self, y_true: Any, y_pred: Any, output_names: Sequence[str] | None) -> None:
+        """Resolve for outputs like these.
+
+        Raises:
+            ValueError: if the losses do not fit the outputs.
+        """
+        outputs = tree.flatten(y_pred)
+        self.names = names_of(y_pred, output_names)
+        targets = _by_output(y_true, y_pred, self.names, "y")
+        given = _by_output(self.given, y_pred, self.names, "loss", spread=True)
+        weights = _by_output(self.loss_weights, y_pred, self.names, "loss_weights", spread=True)
+        self.parts = []
+        for place, identifier in enumerate(given):
+            if identifier is not None:
+                loss = _loss_object(identifier, targets[place], outputs[place])
+                _warn_of_single_class(loss, outputs[place])
+                weight = 1.0 if weights[place] is None else float(weights[place])
+                self.parts.append((place, loss, weight))
+        self.built = True
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tuple[Any, list[Any]]:
+        """The weighted total, and the loss of each output."""
+        if len(self.parts) == 1 and isinstance(y_pred, Tensor) and not tree.is_nested(y_true):
+            _, loss, weight = self.parts[0]
+            if tree.is_nested(sample_weight):
+                sample_weight = tree.flatten(sample_weight)[0]
+            total = loss(y_true, y_pred, sample_weight)
+            return (total if weight == 1 else total * weight), [total]
+        outputs = tree.flatten(y_pred)
+        targets = _by_output(y_true, y_pred, self.names, "y")
+        weights = _by_output(sample_weight, y_pred, self.names, "sample_weight", spread=True)
+        total: Any = None
+        values = []
+        for place, loss, weight in self.parts:
+            if targets[place] is None:
+                raise ValueError(
+                    f"The output {self.names[place]!r} has a loss, but y holds no targets for it."
+                )
+            part = loss(targets[place], outputs[place], weights[place])
+            values.append(part)
+            part = part if weight == 1 else part * weight
+            total = part if total is None else total + part
+        return total, values
+
+
+class CompiledMetrics:
+    """The metrics of a model, with the names they are logged under.
+
+    Args:
+        given, weighted: what compile() got as metrics and weighted_metrics.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+
+    def __init__(self, given: Any = None, weighted: Any = None) -> None:
+        self.given = given
+        self.weighted = weighted
+        for identifier in tree.flatten([given, weighted]):
+            if isinstance(identifier, str) and identifier.lower() not in _BY_SHAPE:
+                metrics.get(identifier)
+        self.parts: list[tuple[str, int, Any, bool]] = []  # (log name, output, metric, weighted)
+        self.built = given is None and weighted is None
+
+    def build(self, y_true: Any, y_pred: Any, output_names: Sequence[str] | None) -> None:
+        """Resolve for outputs like these.
+
+        Raises:
+            ValueError: if the metrics do not fit the outputs.
+        """
+        outputs = tree.flatten(y_pred)
+        names = names_of(y_pred, output_names)
+        targets = _by_output(y_true, y_pred, names, "y")
+        taken: set[str] = set()
+        for is_weighted, given in ((False, self.given), (True, self.weighted)):
+            for place, entries in enumerate(_metric_lists(given, y_pred, names)):
+                for identifier in entries:
+                    metric, name = _metric_object(identifier, targets[place], outputs[place])
+                    if len(outputs) > 1:
+                        name = f"{names[place]}_{name}"
+                    if is_weighted and name in taken:
+                        name = f"weighted_{name}"
+                    self.parts.append((_unique(name, taken), place, metric, is_weighted))
+        self.names = names
+        self.built = True
+
+    def update(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Feed one batch; a mask on the predictions leaves elements out."""
+        if isinstance(y_pred, Tensor) and not tree.is_nested(y_true):
+            outputs, targets, weights = [y_pred], [y_true], tree.flatten(sample_weight)[:1]
+        else:
+            outputs = tree.flatten(y_pred)
+            targets = _by_output(y_true, y_pred, self.names, "y")
+            weights = _by_output(sample_weight, y_pred, self.names, "sample_weight", spread=True)
+        for _, place, metric, is_weighted in self.parts:
+            output = outputs[place]
+            weight = weights[place] if is_weighted else None
+            mask = getattr(output, "mask", None)
+            if mask is not None:
+                weight = _masked(weight, mask)
+            metric.update_state(targets[place], output.data, weight)
+
+    def result(self) -> dict[str, Any]:
+        """The running values by log name."""
+        found: dict[str, Any] = {}
+        for name, _, metric, _ in self.parts:
+            value = metric.result()
+            if isinstance(value, dict):
+                found.update(value)
+            else:
+                found[name] = as_number(value)
+        return found
+
+    def reset_state(self) -> None:
+        """Start all of them again."""
+        for _, _, metric, _ in self.parts:
+            metric.reset_state()
+
+
+def as_number(value: Any) -> Any:
+    """A Python float for a single number; arrays stay arrays."""
+    if isinstance(value, float):
+        return value
+    array = value.data if isinstance(value, Tensor) else np.asarray(value)
+    return float(array) if array.ndim == 0 else array
+
+
+def names_of(y_pred: Any, output_names: Sequence[str] | None) -> list[str]:
+    """One name per output: the keys of a dict, the model's names, or output_1, output_2, ..."""
+    if isinstance(y_pred, dict):
+        return ["/".join(map(str, path)) for path, _ in tree.flatten_with_path(y_pred)]
+    count = len(tree.flatten(y_pred))
+    if output_names is not None and len(output_names) == count:
+        return list(output_names)
+    return [f"output_{i + 1}" for i in range(count)]
+
+
+def _by_output(
+    given: Any, y_pred: Any, names: list[str], what: str, spread: bool = False
+) -> list[Any]:
+    """One entry per output from a single thing, a list, or a dict by output name."""
+    count = len(names)
+    if isinstance(given, dict):
+        flat = {"/".join(map(str, path)): v for path, v in tree.flatten_with_path(given)}
+        unknown = [name for name in flat if name not in names]
+        if unknown:
+            raise ValueError(
+                f"{what} has the key {unknown[0]!r}, but the outputs of the model are named "
+                f"{', '.join(map(repr, names))}.{naming.suggest(unknown[0], names)}"
+            )
+        return [flat.get(name) for name in names]
+    if isinstance(given, (list, tuple)):
+        flat_list = tree.flatten(given)
+        if len(flat_list) != count:
+            raise ValueError(
+                f"{what} has {len(flat_list)} entries, but the model has {count} outputs "
+                f"({', '.join(map(repr, names))})."
+            )
+        return flat_list
+    if count == 1 or spread or given is None:
+        return [given] * count
+    raise ValueError(
+        f"The model has {count} outputs ({', '.join(map(repr, names))}), so {what} must be a list "
+        f"or a dict with one entry for each; received {type(given).__name__}."
+    )
+
+
+def _metric_lists(given: Any, y_pred: Any, names: list[str]) -> list[list[Any]]:
+    """The metrics of each output, from a single one, a list, or a dict by output name."""
+    count = len(names)
+    if given is None:
+        return [[] for _ in names]
+    if isinstance(given, dict):
+        for name in given:
+            if name not in names:
+                raise ValueError(
+                    f"metrics has the key {name!r}, but the outputs of the model are named "
+                    f"{', '.join(map(repr, names))}.{naming.suggest(name, names)}"
+                )
+        return [_as_list(given.get(name)) for name in names]
+    entries = _as_list(given)
+    if count == 1:
+        return [tree.flatten(entries)]
+    if len(entries) != count:
+        raise ValueError(
+            f"metrics has {len(entries)} entries, but the model has {count} outputs "
+            f"({', '.join(map(repr, names))}): give a list with one entry (or list) per output, or "
+            "a dict by output name."
+        )
+    return [_as_list(entry) for entry in entries]
+
+
+def _as_list(entry: Any) -> list[Any]:
+    if entry is None:
+        return []
+    return list(entry) if isinstance(entry, (list, tuple)) else [entry]
+
+
+def _loss_object(identifier: Any, y_true: Any, y_pred: Any) -> Any:
+    if isinstance(identifier, str) and identifier.lower() in ("crossentropy", "ce"):
+        kind = _kind_of_targets(y_true, y_pred)
+        identifier = f"{kind}_crossentropy"
+    loss = losses.get(identifier)
+    if isinstance(loss, losses.Loss):
+        return loss
+    if callable(loss):
+        return losses.LossFunctionWrapper(loss)
+    raise TypeError(f"A loss is a name, a function or a Loss; received {type(loss).__name__}.")
+
+
+def _metric_object(identifier: Any, y_true: Any, y_pred: Any) -> tuple[Any, str]:
+    """The Metric and the name it is logged under."""
+    if isinstance(identifier, str):
+        name = identifier
+        if identifier.lower() in ("accuracy", "acc"):
+            metric = metrics.accuracy_for(_shape(y_true), _shape(y_pred))
+            return (metric() if inspect.isclass(metric) else metric), name
+        if identifier.lower() in ("crossentropy", "ce"):
+            identifier = f"{_kind_of_targets(y_true, y_pred)}_crossentropy"
+        found = metrics.get(identifier)
+        if inspect.isclass(found):
+            found = found()
+        return (found if isinstance(found, metrics.Metric) else _wrap(found, name)), name
+    found = metrics.get(identifier) if not callable(identifier) else identifier
+    if inspect.isclass(found) and issubclass(found, metrics.Metric):
+        found = found()
+    if isinstance(found, metrics.Metric):
+        return found, found.name
+    if isinstance(found, losses.Loss):
+        return _wrap(found, found.name), found.name
+    if not callable(found):
+        raise TypeError(
+            f"A metric is a name, a function or a Metric; received {type(found).__name__}."
+        )
+    name = getattr(found, "__name__", type(found).__name__)
+    name = "lambda" if name == "<lambda>" else naming.to_snake_case(name)
+    return _wrap(found, name), name
+
+
+def _wrap(function: Callable[..., Any], name: str) -> Any:
+    return metrics.MeanMetricWrapper(function, name=name)
+
+
+def _kind_of_targets(y_true: Any, y_pred: Any) -> str:
+    """binary, sparse_categorical or categorical, as 'accuracy' is resolved."""
+    true, pred = _shape(y_true), _shape(y_pred)
+    if pred[-1:] == (1,):
+        return "binary"
+    return "sparse_categorical" if len(true) < len(pred) or true[-1:] == (1,) else "categorical"
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    return tuple(x.shape) if hasattr(x, "shape") else np.shape(x)
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    unique, number = name, 0
+    while unique in taken:
+        number += 1
+        unique = f"{name}_{number}"
+    taken.add(unique)
+    return unique
+
+
+def _masked(weight: Any, mask: Any) -> Array:
+    """The mask as sample weight, times the weights given."""
+    keep = np.asarray(mask, dtype=np.float32)
+    if weight is None:
+        return keep
+    weight = np.asarray(weight)
+    if weight.ndim < keep.ndim:
+        weight = weight.reshape(weight.shape + (1,) * (keep.ndim - weight.ndim))
+    return keep * weight
+
+
+def _warn_of_single_class(loss: Any, y_pred: Any) -> None:
+    kinds = (losses.CategoricalCrossentropy, losses.SparseCategoricalCrossentropy)
+    if isinstance(loss, kinds) and _shape(y_pred)[-1:] == (1,):
+        warnings.warn(
+            f"{type(loss).__name__} on an output with a single unit is always 0: a softmax over one "
+            "class is 1. For two classes use one sigmoid unit with binary_crossentropy, or two units.",
+            stacklevel=4,
+        )

@@ -1,0 +1,299 @@
+"""Functional models, and their configs in Keras's form."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from picodl import ops, tree
+from picodl.layers.base import Layer
+from picodl.layers.core import InputLayer
+from picodl.models.graph import Graph, Node, Slot
+from picodl.models.model import Model
+from picodl.symbolic import Symbol
+from picodl.typing import Config
+
+
+class Functional(Model):
+    """What `Model(inputs, outputs)` makes."""
+
+
+# -------------------------------------------------------------------- writing
+
+
+def graph_config(graph: Graph) -> Config:
+    """The layers with their inbound nodes, the inputs and the outputs."""
+    from picodl.saving import serialization
+
+    made_by: dict[int, tuple[str, int, int]] = {}  # slot -> (layer, call, result)
+    calls: dict[int, tuple[Any, str, list[Node]]] = {}
+    names: set[str] = {layer.name for layer in graph.layers}
+    for number, source in zip(graph.input_slots, graph.sources, strict=True):
+        calls[id(source)] = (source, source.name, [])
+        made_by[number] = (source.name, 0, 0)
+    for node in graph.nodes:
+        is_layer = isinstance(node.call, Layer)
+        key = id(node.call) if is_layer else id(node)
+        name = node.name if is_layer else _free_name(node.name, names)
+        _, name, nodes = calls.setdefault(key, (node.call, name, []))
+        for index, number in enumerate(node.outputs):
+            made_by[number] = (name, len(nodes), index)
+        nodes.append(node)
+
+    specs = {n: s for node in graph.nodes for n, s in zip(node.outputs, tree.flatten(node.specs), strict=True)}
+
+    def tensor(slot: Slot) -> Config:
+        spec = specs.get(slot.number)
+        shape = spec.shape if spec else graph.sources[slot.number].batch_shape
+        dtype = spec.dtype if spec else graph.sources[slot.number].dtype
+        return {
+            "class_name": "__keras_tensor__",
+            "config": {
+                "shape": list(shape),
+                "dtype": dtype,
+                "keras_history": list(made_by[slot.number]),
+            },
+        }
+
+    def serialize(structure: Any) -> Any:
+        if isinstance(structure, Slot):
+            return tensor(structure)
+        if isinstance(structure, (list, tuple)):
+            return [serialize(part) for part in structure]
+        if isinstance(structure, dict):
+            return {key: serialize(part) for key, part in structure.items()}
+        return serialization.serialize_keras_object(structure)
+
+    entries = []
+    order = {id(layer): i for i, layer in enumerate(graph.layers)}
+    for key in sorted(calls, key=lambda k: order.get(k, len(order))):
+        call, name, nodes = calls[key]
+        if isinstance(call, Layer):
+            entry = serialization.serialize_keras_object(call)
+        else:
+            entry = {
+                "module": f"keras.src.ops.{_module(call.__name__)}",
+                "class_name": _class_name(call.__name__),
+                "config": {"name": name},
+                "registered_name": None,
+            }
+        inbound = [
+            {"args": serialize(_plain_keys(node)), "kwargs": serialize(node.kwargs)}
+            for node in nodes
+        ]
+        entries.append({**entry, "name": name, "inbound_nodes": inbound})
+
+    def address(numbers: list[int], structure: Any) -> Any:
+        flat = [list(made_by[n]) for n in numbers]
+        return flat[0] if isinstance(structure, Symbol) else tree.pack_sequence_as(structure, flat)
+
+    return {
+        "layers": entries,
+        "input_layers": address(graph.input_slots, graph.inputs),
+        "output_layers": address(graph.output_slots, graph.outputs),
+    }
+
+
+# where Keras keeps the classes of its operations; all others lie in keras.src.ops.numpy
+_MODULES = {
+    "nn": """adaptive_average_pool adaptive_max_pool average_pool batch_normalization
+        binary_crossentropy categorical_crossentropy celu conv conv_transpose ctc_decode ctc_loss
+        depthwise_conv dot_product_attention elu fold gelu glu hard_shrink hard_sigmoid hard_silu
+        hard_tanh layer_normalization leaky_relu log_sigmoid log_softmax max_pool moments multi_hot
+        normalize one_hot psnr relu relu6 rms_normalization selu separable_conv sigmoid silu
+        soft_shrink softmax softplus softsign sparse_categorical_crossentropy sparse_plus
+        sparse_sigmoid sparsemax squareplus tanh_shrink threshold unfold""",
+    "math": """erf erfinv extract_sequences in_top_k logdet logsumexp rsqrt segment_max segment_sum
+        top_k""",
+    "core": """associative_scan cast cond fori_loop map saturate_cast scan scatter scatter_update
+        slice slice_update stop_gradient switch unstack vectorized_map while_loop""",
+    "linalg": "cholesky det eig eigh inv lstsq lu_factor norm qr solve solve_triangular svd",
+    "image": """affine_transform crop_images extract_patches map_coordinates pad_images resize
+        rgb_to_grayscale rgb_to_hsv hsv_to_rgb""",
+}
+
+
+def _module(op: str) -> str:
+    return next((m for m, names in _MODULES.items() if op in names.split()), "numpy")
+
+
+def _plain_keys(node: Node) -> Any:
+    """The arguments of a node; a tuple of integers as an index gets an Ellipsis, so that JSON, which
+    knows no tuples, does not turn it into an array of indices."""
+    if getattr(node.call, "__name__", "") != "get_item" or not isinstance(node.args[1], tuple):
+        return node.args
+    key = node.args[1]
+    return (node.args[0], (*key, ...) if all(isinstance(k, int) for k in key) else key)
+
+
+def _class_name(op: str) -> str:
+    return "".join(part.capitalize() for part in op.split("_"))
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    number, candidate = 0, name
+    while candidate in taken:
+        number += 1
+        candidate = f"{name}_{number}"
+    taken.add(candidate)
+    return candidate
+
+
+# -------------------------------------------------------------------- reading
+
+
+def functional_from_config(cls: Any, config: Config, custom_objects: Any = None) -> Any:
+    """A model from `get_config()`, or from a config that Keras 2 or 3 wrote.
+
+    Raises:
+        ValueError: for a graph that cannot be connected, or an unknown layer.
+    """
+    from picodl.saving import registry
+
+    with registry.custom_object_scope(custom_objects):
+        made = {entry_name(e): _make_layer(e) for e in config["layers"]}
+        waiting = [
+            (entry_name(e), i, node)
+            for e in config["layers"]
+            for i, node in enumerate(_nodes_of(e))
+        ]
+        results: dict[tuple[str, int], list[Any]] = {
+            (name, 0): [layer.output] for name, layer in made.items() if isinstance(layer, InputLayer)
+        }
+        while waiting:
+            later = [item for item in waiting if not _connect(item, made, results)]
+            if len(later) == len(waiting):
+                raise ValueError(
+                    f"The graph of the model {config.get('name')!r} cannot be connected: the inputs "
+                    f"of {later[0][0]!r} are never made (a missing layer, or a cycle)."
+                )
+            waiting = later
+        options = {
+            key: config[key] for key in ("name", "trainable") if config.get(key) is not None
+        }
+        trainable = options.pop("trainable", True)
+        inputs = _addressed(config["input_layers"], results)
+        outputs = _addressed(config["output_layers"], results)
+        target = Functional if cls is Model else cls
+        model = target(inputs=inputs, outputs=outputs, **options)
+        if trainable is False:
+            model.trainable = False
+        return model
+
+
+@functools.cache
+def operations() -> dict[str, Any]:
+    """The ops that a graph may hold, by Keras's class names: Relu, GetItem, ..."""
+    functions = {n: f for n, f in vars(ops).items() if inspect.isfunction(f)}
+    return {_class_name(n): f for n, f in functions.items() if not n.startswith("_")}
+
+
+def entry_name(entry: Config) -> str:
+    """The name of a layer's entry."""
+    return str(entry.get("name") or entry["config"]["name"])
+
+
+def _make_layer(entry: Config) -> Any:
+    from picodl.saving import serialization
+
+    module = str(entry.get("module") or "")
+    if module.startswith("keras.src.ops"):
+        found = operations().get(entry["class_name"])
+        if found is None:
+            raise ValueError(f"The model uses the operation {entry['class_name']!r}, unknown here.")
+        return found
+    return serialization.deserialize_keras_object(
+        {k: v for k, v in entry.items() if k not in ("inbound_nodes", "name")}, kind="layer"
+    )
+
+
+def _nodes_of(entry: Config) -> list[Any]:
+    return list(entry.get("inbound_nodes") or [])
+
+
+def _connect(item: Any, made: Mapping[str, Any], results: dict[Any, list[Any]]) -> bool:
+    """Call a layer on its inputs if these exist by now."""
+    name, index, node = item
+    try:
+        args, kwargs = _arguments(node, results)
+    except _NotYet:
+        return False
+    call = made[name]
+    if call is ops.get_item and isinstance(args[1], list):
+        mixed = any(not isinstance(k, (int, bool)) for k in args[1])
+        args = (args[0], tuple(args[1]) if mixed else args[1])
+    results[name, index] = tree.flatten(call(*args, **kwargs))
+    return True
+
+
+class _NotYet(Exception):
+    """A result that has not been made."""
+
+
+def _arguments(node: Any, results: Mapping[Any, list[Any]]) -> tuple[Any, Any]:
+    from picodl.saving import serialization
+
+    def restore(part: Any) -> Any:
+        if isinstance(part, dict):
+            if part.get("class_name") == "__keras_tensor__":
+                return _find(part["config"]["keras_history"], results)
+            if "class_name" in part:
+                return serialization.deserialize_keras_object(part)
+            return {key: restore(p) for key, p in part.items()}
+        return [restore(p) for p in part] if isinstance(part, list) else part
+
+    if isinstance(node, dict) and "args" in node:
+        return tuple(restore(a) for a in node["args"]), restore(node.get("kwargs") or {})
+    return _old_arguments(node, results)
+
+
+def _old_arguments(node: Any, results: Mapping[Any, list[Any]]) -> tuple[Any, Any]:
+    """The form of Keras 2: [[layer, call, result, {kwargs}], ...], or one such list alone."""
+    if isinstance(node, dict):
+        node = list(node.values())
+    entries = [node] if node and isinstance(node[0], str) else list(node)
+    kwargs: dict[str, Any] = {}
+    inputs = []
+    for entry in entries:
+        inputs.append(_find(entry[:3], results))
+        if len(entry) > 3 and isinstance(entry[3], dict):
+            kwargs |= {k: _old_value(v, results) for k, v in entry[3].items() if k != "name"}
+    return (inputs[0] if len(inputs) == 1 else inputs,), kwargs
+
+
+def _old_value(value: Any, results: Mapping[Any, list[Any]]) -> Any:
+    is_address = (
+        isinstance(value, (list, tuple)) and len(value) == 3 and isinstance(value[0], str)
+        and all(isinstance(n, int) for n in value[1:])
+    )  # fmt: skip
+    return _find(value, results) if is_address else value
+
+
+def _find(history: Any, results: Mapping[Any, list[Any]]) -> Any:
+    name, index, result = history
+    if (name, index) not in results:
+        raise _NotYet
+    found = results[name, index]
+    if not 0 <= result < len(found):
+        raise ValueError(f"The layer {name!r} has no result number {result}.")
+    return found[result]
+
+
+def _addressed(structure: Any, results: Mapping[Any, list[Any]]) -> Any:
+    """Symbols for ["layer", call, result], or lists and dicts of them."""
+    if isinstance(structure, dict):
+        return {key: _addressed(part, results) for key, part in structure.items()}
+    if len(structure) == 3 and isinstance(structure[0], str):
+        try:
+            return _find(structure, results)
+        except _NotYet:
+            raise ValueError(f"The model names {structure[0]!r}, which is not among its layers.") from None
+    parts = [_addressed(part, results) for part in structure]
+    return parts[0] if len(parts) == 1 and _single(structure) else parts
+
+
+def _single(structure: Any) -> bool:
+    """Keras 2 writes a single input as a list of one address, which stands for the value itself."""
+    return len(structure) == 1 and isinstance(structure[0], list)
