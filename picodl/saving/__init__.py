@@ -1,5 +1,7 @@
 """Files: Keras's formats both ways, safe to load, written whole or not at all."""
 
+from picodl.saving.api import load_model, load_weights, model_from_json, save_model, save_weights
+from picodl.saving.files import FileError
 from picodl.saving.registry import (
     CustomObjectScope,
     custom_object_scope,
@@ -9,3 +11,20 @@ from picodl.saving.registry import (
     register_keras_serializable,
 )
 from picodl.saving.serialization import deserialize_keras_object, serialize_keras_object
+
+__all__ = [
+    "CustomObjectScope",
+    "FileError",
+    "custom_object_scope",
+    "deserialize_keras_object",
+    "get_custom_objects",
+    "get_registered_name",
+    "get_registered_object",
+    "load_model",
+    "load_weights",
+    "model_from_json",
+    "register_keras_serializable",
+    "save_model",
+    "save_weights",
+    "serialize_keras_object",
+]

@@ -1,4 +1,4 @@
-"""The one dictionary in which names from files are looked up: picodl's own objects, and the user's."""
+"""The one place where names from files are looked up: picodl's own objects, and the user's."""
 
 from __future__ import annotations
 

@@ -220,9 +220,9 @@ def find_function(config: Config, kind: str | None = None) -> Any:
     if isinstance(name, dict):  # an older form: {"config": {"name": ...}}
         name = name.get("name")
     found = registry.find_custom(name, config.get("registered_name"))
-    if found is None and isinstance(name, str):
-        if module in (None, "builtins") or registry.kind_of_module(module):
-            found = registry.find_builtin(name, kind)[0]
+    known = module in (None, "builtins") or registry.kind_of_module(module)
+    if found is None and isinstance(name, str) and known:
+        found = registry.find_builtin(name, kind)[0]
     if found is None:
         raise unknown(str(name), module, kind or "function")
     return found

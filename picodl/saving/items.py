@@ -1,0 +1,182 @@
+"""Arrays in files: what they are called and how large they are, before anything is read."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from picodl.config import thread
+from picodl.saving.files import FileError
+from picodl.saving.limits import MIB
+from picodl.typing import Array
+
+
+class Item(Protocol):
+    """An array in a file.
+
+    Attributes:
+        name: where it is in the file.
+        shape: as declared.
+        dtype: the numpy dtype of the stored values.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def read(self, out: Array) -> None:
+        """Read the values into an array of the item's own shape and dtype, and check them."""
+
+
+class Variable(Protocol):
+    """What is filled: a Parameter, or any Tensor."""
+
+    data: Array
+
+
+def misfit(item: Item, variable: Variable, label: str) -> str:
+    """Why an item cannot be the values of a variable; "" if it can.
+
+    Only what the file declares is looked at.
+
+    Raises:
+        FileError: for data that cannot be weights at all.
+    """
+    shape, needed = tuple(item.shape), tuple(variable.data.shape)
+    if shape != needed:
+        return f"{item.name} has shape {shape}, the model's {label} needs {needed}"
+    floats = (item.dtype.kind == "f", variable.data.dtype.kind == "f")
+    if item.dtype.kind not in "fiu" or floats == (True, False):
+        return f"{item.name} holds {item.dtype}, the model's {label} needs {variable.data.dtype}"
+    return ""
+
+
+def read_values(item: Item, dtype: np.dtype[Any], out: Array | None = None) -> Array:
+    """The values of an item as an array of the given dtype.
+
+    Args:
+        item: already checked for its shape.
+        dtype: what the values become.
+        out: an array of that dtype to write into.
+
+    Raises:
+        FileError: if the values do not fit into the dtype.
+    """
+    own = item.dtype.newbyteorder("=")
+    if own == dtype and out is not None and out.flags.c_contiguous:
+        item.read(out)
+        return out
+    values = np.empty(item.shape, own)
+    item.read(values)
+    if own != dtype:
+        values = _convert(values, dtype, item.name)
+    if out is None:
+        return values
+    out[...] = values
+    return out
+
+
+def _convert(values: Array, dtype: np.dtype[Any], name: str) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        new = values.astype(dtype)
+    if values.dtype.kind == "f":
+        fits = dtype.kind == "f" and np.isfinite(values).sum() == np.isfinite(new).sum()
+    else:  # an integer that does not come back has lost digits
+        with np.errstate(invalid="ignore"):
+            fits = bool((new.astype(values.dtype) == values).all())
+    if not fits:
+        raise FileError(f"{name} holds {values.dtype} values that do not fit into {dtype}.")
+    return new
+
+
+def assign_all(pairs: Sequence[tuple[Variable, Item, str]]) -> None:
+    """Set variables from items, all of them or, when anything is wrong, none.
+
+    Everything is read and checked before the first variable changes. Arrays are kept between the
+    two passes only as far as they take no more memory than the largest; the others are read again.
+
+    Args:
+        pairs: variable, item, and what the variable is called in messages.
+
+    Raises:
+        FileError: if an item does not fit or cannot be read.
+    """
+    for variable, item, label in pairs:
+        problem = misfit(item, variable, label)
+        if problem:
+            raise FileError(f"{problem}.")
+    spare = max([16 * MIB, *(variable.data.nbytes for variable, _, _ in pairs)])
+    kept: dict[int, Array] = {}
+    bad: list[str] = []
+    for number, (variable, item, label) in enumerate(pairs):
+        if not variable.data.flags.writeable:
+            continue  # laid out without memory: nothing to lose
+        values = read_values(item, variable.data.dtype)
+        _note_nan(values, label, bad)
+        if values.nbytes <= spare:
+            spare -= values.nbytes
+            kept[number] = values
+    for number, (variable, item, label) in enumerate(pairs):
+        if not variable.data.flags.writeable:
+            variable.data = read_values(item, variable.data.dtype)
+            _note_nan(variable.data, label, bad)
+        elif number in kept:
+            variable.data[...] = kept.pop(number)
+        else:
+            read_values(item, variable.data.dtype, out=variable.data)
+    if bad:
+        warnings.warn(
+            f"The file holds NaN for {', '.join(bad[:5])}"
+            + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
+            + ": they were loaded as they are.",
+            stacklevel=4,
+        )
+
+
+def _note_nan(values: Array, label: str, bad: list[str]) -> None:
+    if values.dtype.kind == "f" and values.size and np.isnan(values.min()):
+        bad.append(label)
+
+
+def fill(file: Any, out: Array) -> int:
+    """Read bytes into a contiguous array until it is full or the file ends; how many there were."""
+    buffer = memoryview(np.atleast_1d(out).reshape(-1).view(np.uint8).data)
+    done = 0
+    while done < len(buffer):
+        count = file.readinto(buffer[done : done + 16 * MIB])
+        if not count:
+            break
+        done += count
+    return done
+
+
+def without_memory(build: Callable[[], Any]) -> tuple[Any, list[Any]]:
+    """What `build` gives, with the parameters it made laid out without memory.
+
+    Returns: the result, and the (parameter, initializer) pairs.
+    """
+    before, thread.unmade = thread.unmade, []
+    try:
+        return build(), thread.unmade
+    finally:
+        thread.unmade = before
+
+
+def make_rest(unmade: Iterable[tuple[Any, Any]]) -> None:
+    """Give the parameters that no file had values for their initial ones.
+
+    Raises:
+        FileError: if they are too large to be states of a model that fits its file.
+    """
+    rest = [pair for pair in unmade if not pair[0].data.flags.writeable]
+    size = sum(parameter.data.size * parameter.data.itemsize for parameter, _ in rest)
+    if size > 256 * MIB:
+        raise FileError(
+            f"{rest[0][0].path} and others ask for {size // MIB} MiB that the file does not hold."
+        )
+    for parameter, initializer in rest:
+        shape, dtype = parameter.data.shape, parameter.data.dtype
+        parameter.data = np.array(initializer(shape, dtype=dtype.name), dtype)
