@@ -89,16 +89,18 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _float_dtype(found: list[Any]) -> Any:
     """The float dtype that integers and Python numbers take beside arrays; None: integers only."""
-    weak = None
+    weak = scalar = None
     for _, _, kind, many, given in found:
         if kind is not _PLAIN:
             for x in given if many else (given,):
                 if isinstance(x, np.ndarray):
                     if x.dtype.kind == "f":
                         return x.dtype
+                elif isinstance(x, np.floating):
+                    scalar = x.dtype
                 elif not isinstance(x, (bool, int, Tensor)) and np.asarray(x).dtype.kind == "f":
                     weak = np.dtype(config.floatx())
-    return weak
+    return scalar or weak
 
 
 def _convert(x: Any, kind: str, tensors: bool, dtype: Any, weak: Any) -> Any:
@@ -204,6 +206,17 @@ def saturate_cast(x: Numeric, dtype: Any) -> Tensor:
         return cast(x, dtype)
     info = np.iinfo(kind)
     return record(np.clip(x.data, info.min, info.max).astype(kind))
+
+
+@op
+def view(x: Numeric, dtype: Any = None) -> Tensor:
+    """The same bytes read as another dtype; the last axis grows or shrinks with its size.
+
+    Not differentiable, unless the dtype is x's own.
+    """
+    if dtype is None or np.dtype(dtype) == x.data.dtype:
+        return x
+    return record(np.ascontiguousarray(x.data).view(dtype))
 
 
 @op
