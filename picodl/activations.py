@@ -42,6 +42,8 @@ def relu(
     """
     if negative_slope == 0 and max_value is None and threshold == 0:
         return ops.relu(x)
+    if negative_slope == 0 and max_value == 6 and threshold == 0:
+        return ops.relu6(x)
     if max_value is None and threshold == 0:
         return ops.leaky_relu(x, negative_slope)
     x = ops.convert_to_tensor(x) if not hasattr(x, "dtype") else x

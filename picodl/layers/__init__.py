@@ -9,6 +9,24 @@ from picodl.layers.base import Layer
 from picodl.layers.core import Activation, Identity, Input, InputLayer, Lambda, Wrapper
 from picodl.layers.dense import Dense, Linear
 from picodl.layers.input_spec import InputSpec
+from picodl.layers.merging import (
+    Add,
+    Average,
+    Concatenate,
+    Dot,
+    Maximum,
+    Minimum,
+    Multiply,
+    Subtract,
+    add,
+    average,
+    concatenate,
+    dot,
+    maximum,
+    minimum,
+    multiply,
+    subtract,
+)
 from picodl.layers.regularization import (
     ActivityRegularization,
     AlphaDropout,
@@ -48,6 +66,22 @@ __all__ = [
     "Reshape",
     "Softmax",
     "Wrapper",
+    "Add",
+    "Average",
+    "Concatenate",
+    "Dot",
+    "Maximum",
+    "Minimum",
+    "Multiply",
+    "Subtract",
+    "add",
+    "average",
+    "concatenate",
+    "dot",
+    "maximum",
+    "minimum",
+    "multiply",
+    "subtract",
 ]
 
 
@@ -66,5 +100,5 @@ def deserialize(config: Config, custom_objects: dict[str, Any] | None = None) ->
 
 
 registry.add_kind(
-    "layer", "keras.layers", {name: globals()[name] for name in __all__ if name != "Input"}
+    "layer", "keras.layers", {name: globals()[name] for name in __all__ if name[0].isupper() and name != "Input"}
 )

@@ -280,6 +280,8 @@ class Layer(Module):
             if kwargs:
                 kwargs = {k: v if k == "training" else self._ready(v) for k, v in kwargs.items()}
             mask = signature.find_masks(args, kwargs)
+            if kwargs.get("mask") is not None:
+                mask = kwargs["mask"]
         if not self.built:
             self._build_for(signature, args, kwargs)
         if self.input_spec is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from picodl.layers.base import Layer
 from picodl.tensor import as_array
-from picodl.typing import Config, Shape
+from picodl.typing import Array, Config, Shape
 
 
 class Rescaling(Layer):
@@ -47,7 +47,8 @@ class Normalization(Layer):
         mean, variance: the statistics, when they are known beforehand.
         invert: compute x * max(sqrt(variance), 1e-7) + mean instead.
 
-    Weights: mean, variance, count, none of them trained; none if the statistics are given.
+    Weights: mean, variance and count (which stays 0, as in Keras), none of them trained; none if
+    the statistics are given.
 
     Raises:
         ValueError: if only one of mean and variance is given.
@@ -76,8 +77,6 @@ class Normalization(Layer):
             )
         self.axis: tuple[int, ...] = () if axis is None else _axes(axis)
         self._axis_argument = axis
-        self.mean: Any = None
-        self.variance: Any = None
         self.input_mean = mean
         self.input_variance = variance
         self.invert = invert
@@ -100,8 +99,25 @@ class Normalization(Layer):
             self.count = self.add_weight((), "zeros", dtype="int32", trainable=False, name="count")
         else:
             dtype = self.variable_dtype
-            self.mean = np.broadcast_to(as_array(self.input_mean, dtype), shape)
-            self.variance = np.broadcast_to(as_array(self.input_variance, dtype), shape)
+            self.given_mean = np.broadcast_to(as_array(self.input_mean, dtype), shape)
+            self.given_variance = np.broadcast_to(as_array(self.input_variance, dtype), shape)
+
+    @property
+    def mean(self) -> Array | None:
+        """The mean, of a shape that broadcasts over the inputs; None before build."""
+        return self._statistic("mean")
+
+    @property
+    def variance(self) -> Array | None:
+        """The variance, of a shape that broadcasts over the inputs; None before build."""
+        return self._statistic("variance")
+
+    def _statistic(self, name: str) -> Array | None:
+        if not self.built:
+            return None
+        adapted = self.input_mean is None
+        values = getattr(self, f"adapt_{name}").data if adapted else getattr(self, f"given_{name}")
+        return values.reshape(self._shape)
 
     def adapt(self, data: Any, batch_size: int | None = None, steps: int | None = None) -> None:
         """Learn mean and variance (of the population) from data, forgetting earlier statistics.
@@ -140,16 +156,12 @@ class Normalization(Layer):
             )
         self.adapt_mean.assign(mean)
         self.adapt_variance.assign(square / total)
-        self.count.assign(min(total, np.iinfo(np.int32).max))
 
     def call(self, x: Any) -> Any:
         dtype = self.compute_dtype
-        if self.input_mean is None:
-            mean, variance = self.adapt_mean.data, self.adapt_variance.data
-        else:
-            mean, variance = self.mean, self.variance
-        mean = mean.reshape(self._shape).astype(dtype, copy=False)
-        scale = np.maximum(np.sqrt(variance), 1e-7).reshape(self._shape).astype(dtype, copy=False)
+        mean = self._statistic("mean").astype(dtype, copy=False)  # type: ignore[union-attr]
+        variance = self._statistic("variance")
+        scale = np.maximum(np.sqrt(variance), 1e-7).astype(dtype, copy=False)  # type: ignore[arg-type]
         x = _as_float(x, dtype)
         return x * scale + mean if self.invert else (x - mean) / scale
 
