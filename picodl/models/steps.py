@@ -202,6 +202,7 @@ class Steps(Layer):
             leaves.append(leaf)
         if self._reached is None:
             self._reached = {id(leaf) for leaf in leaves}
+            self.optimizer.build(self.trainable_weights)  # slots in the order of the model
         self.optimizer.update(leaves)
         for leaf in leaves:
             leaf.grad = None
