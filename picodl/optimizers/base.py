@@ -360,7 +360,8 @@ class Optimizer:
             path = getattr(parameter, "path", f"parameter_{len(self._slots)}").replace("/", "_")
             made = {}
             for slot, first in own.items():
-                value = first if np.ndim(first) else np.full(parameter.data.shape, first)
+                full = isinstance(first, np.ndarray)
+                value = first if full else np.full(parameter.data.shape, first)
                 made[slot] = self._own_variable(value, f"{path}_{slot}", parameter.data.dtype)
             self._slots.append(made)
         self.built = True

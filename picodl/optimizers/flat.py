@@ -235,7 +235,8 @@ class Packing:
         homes = [self._home[id(p)] for p in parameters]
         by_segment: dict[int, tuple[Segment, dict[int, int]]] = {}
         for source, (segment, number) in enumerate(homes):
-            by_segment.setdefault(id(segment), (segment, {}))[1][number] = source
+            if segment.places[number].size:
+                by_segment.setdefault(id(segment), (segment, {}))[1][number] = source
         runs = []
         for segment, sources in by_segment.values():
             for numbers in _neighbours(sorted(sources)):
