@@ -254,8 +254,8 @@ minimum = _extremum("minimum", np.minimum, np.less, "smaller")
 def clip(x: Numeric, x_min: Numeric | None = None, x_max: Numeric | None = None) -> Tensor:
     """x kept between x_min and x_max, elementwise; None for no bound.
 
-    Gradient: dx = g where x lies inside (bounds included), else 0. Bounds that require a gradient
-    get g where they hold: then it is minimum(maximum(x, x_min), x_max).
+    Gradient: dx = g where x lies strictly inside, else 0. Bounds that require a gradient get g
+    where they hold: then it is minimum(maximum(x, x_min), x_max).
     """
     if (x_min is not None and x_min.requires_grad) or (x_max is not None and x_max.requires_grad):
         y = x if x_min is None else maximum(x, x_min)
@@ -264,9 +264,9 @@ def clip(x: Numeric, x_min: Numeric | None = None, x_max: Numeric | None = None)
     high = None if x_max is None else x_max.data
 
     def backward(g: Any) -> Any:
-        inside = np.ones(x.data.shape, bool) if low is None else x.data >= low
+        inside = np.ones(x.data.shape, bool) if low is None else x.data > low
         if high is not None:
-            inside = inside & (x.data <= high)
+            inside = inside & (x.data < high)
         return (g * inside,)
 
     y = x.data if low is None else np.maximum(x.data, low)

@@ -308,31 +308,31 @@ def scatter_update(
         reduction: None to replace (the last one wins), "add", "max", "min" or "mul".
 
     Gradient: of the updates, g at the indices where they were taken; of the inputs, g elsewhere,
-    and everywhere for "add". "max", "min" and "mul" are not differentiable at repeated indices.
+    and everywhere for "add". Equal extrema share it; products give each the product of the others.
     """
     key = _index_rows(indices, inputs.data.shape)
     wide = np.broadcast_to(updates.data, inputs.data[key].shape)
     if reduction == "add":
-        return inputs + spread(_spread_ready(updates, wide.shape), key, inputs.data.shape)
+        return inputs + spread(_stretched(updates, wide.shape), key, inputs.data.shape)
     if reduction is None:
         return _replace(inputs, key, updates, wide.shape)
     if reduction not in ("max", "min", "mul"):
         raise ValueError(
             f'reduction must be None, "add", "max", "min" or "mul"; received {reduction!r}.'
         )
-    ids = _positions(key, inputs.data.shape).reshape(-1)
-    if len(np.unique(ids)) != len(ids):
-        if inputs.requires_grad or updates.requires_grad:
-            raise NotImplementedError(
-                f'scatter_update with reduction="{reduction}" has no gradient for repeated indices.'
-            )
-        y = inputs.data.copy()
-        {"max": np.maximum, "min": np.minimum, "mul": np.multiply}[reduction].at(y, key, wide)
-        return record(y)
-    from picodl.ops.elementwise import maximum, minimum, multiply
+    from picodl.ops import elementwise, segment
 
-    combine = {"max": maximum, "min": minimum, "mul": multiply}[reduction]
-    return _replace(inputs, key, combine(inputs[key], updates), wide.shape)
+    shape = inputs.data.shape
+    places, group = np.unique(_positions(key, shape).reshape(-1), return_inverse=True)
+    joined = {"max": segment.segment_max, "min": segment.segment_min, "mul": segment.segment_prod}
+    combine = {
+        "max": elementwise.maximum,
+        "min": elementwise.minimum,
+        "mul": elementwise.multiply,
+    }[reduction]
+    new = joined[reduction](_stretched(updates, wide.shape).reshape(-1), group)
+    flat = inputs.reshape(-1)
+    return _replace(flat, places, combine(flat[places], new), places.shape).reshape(shape)
 
 
 def _index_rows(indices: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
@@ -353,7 +353,7 @@ def _index_rows(indices: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
     return columns
 
 
-def _spread_ready(updates: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _stretched(updates: Tensor, shape: tuple[int, ...]) -> Tensor:
     from picodl.ops.shape import broadcast_to
 
     return updates if updates.data.shape == shape else broadcast_to(updates, shape)
@@ -424,7 +424,7 @@ def index_add(x: Numeric, indices: Array, updates: Numeric, axis: int = 0) -> Te
     key = (_ALL,) * place + (np.asarray(indices),)
     shape = x.data.shape
     wanted = x.data[key].shape
-    return x + spread(_spread_ready(updates, wanted), key, shape)
+    return x + spread(_stretched(updates, wanted), key, shape)
 
 
 @op
