@@ -87,7 +87,7 @@ class LongShortTerm(Recurrence):
             through = y * y
             np.subtract(1, through, out=through)
             through *= gates[:, :u]
-            factor = factor.reshape(-1, 4, u, b)
+            factor = factor.reshape(len(gates), 4, u, b)
             for t in range(piece.stop - 1, piece.start - 1, -1):
                 k = t - piece.start
                 if g is not None:
