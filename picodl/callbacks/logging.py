@@ -24,7 +24,7 @@ class LogFile:
 
     def __init__(self, path: str, append: bool) -> None:
         self.path = path
-        self._file = open(path, "a+b", buffering=0)
+        self._file = open(path, "a+b", buffering=0)  # noqa: SIM115
         self._fresh = not append
         if append:
             self.cut(self._whole_lines())

@@ -1,4 +1,4 @@
-"""What callbacks share that watch one value of the logs: in which direction it improves, its best."""
+"""What the callbacks share that watch one value of the logs: its direction, the best so far."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ class MonitorCallback(Callback):
         for metric in _all_metrics(getattr(self.model, "metrics", ())):
             own = getattr(metric, "name", "")
             if own and (name == own or name.endswith(f"_{own}")):
-                direction = getattr(metric, "_direction", None)
+                direction = getattr(metric, "direction", None)
                 if direction in ("up", "down"):
                     return direction == "up"
         if name in _UP:
             return True
         raise ValueError(
-            f"{type(self).__name__}: nobody knows whether a larger or a smaller {self.monitor!r} is "
-            'better. Pass mode="max" or mode="min".'
+            f"{type(self).__name__}: nobody knows whether {self.monitor!r} should grow or shrink. "
+            'Pass mode="max" or mode="min".'
         )
 
 

@@ -25,7 +25,7 @@ def enable_interactive_logging() -> None:
 
 
 def disable_interactive_logging() -> None:
-    """Write progress as lines to the logger "picodl" of Python's logging instead of the terminal."""
+    """Write progress as lines to Python's logger "picodl" instead of the terminal."""
     global _interactive
     _interactive = False
 
@@ -47,7 +47,7 @@ def draws_bars() -> bool:
 
 
 def resolve_verbose(verbose: Any) -> int:
-    """0 (silent), 1 (bar) or 2 (lines) from the argument verbose; "auto" is 1 where bars can be drawn.
+    """0 (silent), 1 (bar) or 2 (lines); "auto" is 1 where bars can be drawn, else 2.
 
     Raises:
         ValueError: for anything else.
@@ -333,15 +333,15 @@ def write_line(text: str) -> None:
 
 def _make_bar(target: int | None, description: str, seconds: float) -> Any:
     """A tqdm bar that began some seconds ago and is drawn only when told to."""
-    from tqdm import tqdm
+    import importlib.util
 
-    kind = tqdm
-    if in_notebook():
-        try:
-            import ipywidgets  # noqa: F401
-            from tqdm.notebook import tqdm as kind
-        except ImportError:
-            pass  # the plain bar works in a notebook too
+    import tqdm
+
+    kind = tqdm.tqdm
+    if in_notebook() and importlib.util.find_spec("ipywidgets"):
+        import tqdm.notebook
+
+        kind = tqdm.notebook.tqdm  # the plain bar works in a notebook too
 
     class Bar(kind):  # type: ignore[valid-type, misc]
         monitor_interval = 0  # no watching thread
