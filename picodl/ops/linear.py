@@ -8,6 +8,7 @@ import numpy as np
 
 from picodl.ops.activation import Pair, linear_pair
 from picodl.ops.core import Numeric, op
+from picodl.ops.diagonals import diagonal
 from picodl.tensor import Tensor, record, value
 
 
@@ -100,7 +101,6 @@ def einsum(subscripts: str, *operands: Any, **kwargs: Any) -> Any:
 
 @op
 def _einsum(operands: list[Numeric], subscripts: str) -> Tensor:
-    arrays = [x.data for x in operands]
     left, _, right = subscripts.partition("->")
     terms = left.split(",")
     if "->" not in subscripts:
@@ -108,7 +108,11 @@ def _einsum(operands: list[Numeric], subscripts: str) -> Tensor:
         right = ("..." if "..." in left else "") + "".join(
             sorted(c for c in set(letters) if letters.count(c) == 1)
         )
-    y = np.einsum(f"{left}->{right}", *arrays, optimize=len(arrays) > 1)
+    if len(terms) == len(operands):
+        pairs = [_diagonals(x, term) for x, term in zip(operands, terms, strict=True)]
+        operands, terms = [x for x, _ in pairs], [term for _, term in pairs]
+    arrays = [x.data for x in operands]
+    y = np.einsum(f"{','.join(terms)}->{right}", *arrays, optimize=len(arrays) > 1)
 
     def backward(g: Any) -> Any:
         return [
@@ -118,6 +122,22 @@ def _einsum(operands: list[Numeric], subscripts: str) -> Tensor:
 
     backward.__qualname__ = "einsum"
     return record(y, operands, backward)
+
+
+def _diagonals(x: Tensor, term: str) -> tuple[Tensor, str]:
+    """An index that is repeated in one operand means a diagonal: take it, and name it once."""
+    for letter in set(term):
+        while letter != "." and term.count(letter) > 1 and "." not in term:
+            first = term.index(letter)
+            second = term.index(letter, first + 1)
+            if x.data.shape[first] != x.data.shape[second]:
+                raise ValueError(
+                    f"einsum: the index {letter!r} is repeated in {term!r}, but the axes of shape "
+                    f"{x.data.shape} that it names differ in size."
+                )
+            x = diagonal(x, 0, first, second)
+            term = term[:first] + term[first + 1 : second] + term[second + 1 :] + letter
+    return x, term
 
 
 def _einsum_gradient(i: int, terms: list[str], right: str, operands: list[Tensor], g: Any) -> Any:
