@@ -34,7 +34,7 @@ def linear(x: Any) -> Any:
 def relu(
     x: Any, negative_slope: float = 0.0, max_value: float | None = None, threshold: float = 0.0
 ) -> Any:
-    """max(x, 0); in general max_value where x >= max_value, x where x >= threshold, else
+    """max(x, 0); in general max_value where x >= max_value, x where x > threshold, else
     negative_slope * (x - threshold).
 
     >>> relu([-1.0, 2.0])
@@ -46,10 +46,13 @@ def relu(
         return ops.relu6(x)
     if max_value is None and threshold == 0:
         return ops.leaky_relu(x, negative_slope)
-    x = ops.convert_to_tensor(x) if not hasattr(x, "dtype") else x
-    low = negative_slope * (x - threshold) if negative_slope else 0.0
-    y = ops.where(ops.greater_equal(x, threshold), x, low)
-    return y if max_value is None else ops.minimum(y, max_value)
+    if not hasattr(x, "dtype"):
+        x = ops.convert_to_numpy(x)
+    low = ops.less_equal(x, threshold)  # NaN is not low, and stays
+    y = ops.where(low, 0.0, x) if threshold else ops.relu(x)
+    if max_value is not None:
+        y = ops.minimum(y, max_value)
+    return y - negative_slope * ops.relu(threshold - x) if negative_slope else y
 
 
 @_with_pair(kernels.gelu_pair)

@@ -119,10 +119,8 @@ def _convert(x: Any, kind: str, tensors: bool, dtype: Any, weak: Any) -> Any:
         elif data.dtype.kind != "f" and (kind is _FLOATING or weak is not None):
             data = data.astype(weak or config.floatx())
         return Tensor(data)
-    data = as_array(x)
-    if weak is not None:
-        data = data.astype(weak, copy=False)
-    elif kind is _FLOATING and data.dtype.kind != "f":
+    data = as_array(x, weak)
+    if weak is None and kind is _FLOATING and data.dtype.kind != "f":
         data = data.astype(config.floatx())
     return Tensor(data)
 
