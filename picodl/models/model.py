@@ -223,11 +223,11 @@ class Model(Trainer):
 
         return json.dumps(serialization.serialize_keras_object(self), **options)
 
-    def export(self, filepath: Any, format: str | None = None, **options: Any) -> None:
-        """Write the model as C99 source (.c) or ONNX (.onnx)."""
+    def export(self, filepath: Any, format: str | None = None, **options: Any) -> dict[str, int]:
+        """Write the model as C99 source (.c) or ONNX (.onnx); see `picodl.export.export_model`."""
         from picodl.export import export_model
 
-        export_model(self, filepath, format=format, **options)
+        return export_model(self, filepath, format=format, **options)
 
     def plot(self, to_file: Any = "model.png", **options: Any) -> Any:
         """Draw the model with Graphviz; see `utils.plot_model`."""
