@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class Steps(Layer):
     compiled = False
     _compiled_loss: CompiledLoss | None = None
     _compiled_metrics: CompiledMetrics | None = None
-    _regularized: list[Any] | None = None  # parameters with a penalty; None: to be looked for
+    _regularized: deque[Any] | None = None  # parameters with a penalty; None: to be looked for
     _own_metrics: list[Any] | None = None
     _total = 0.0  # of the loss over the samples of this epoch
     _samples = 0
@@ -274,9 +275,9 @@ class Steps(Layer):
 
     def _find_parts(self) -> None:
         """Look once through the model for weights with penalties and for metrics in attributes."""
-        self._regularized = [
+        self._regularized = deque(  # the walk through attributes looks into lists
             w for w in self.parameters() if getattr(w, "regularizer", None) is not None
-        ]
+        )
         self._own_metrics = own_metrics(self)
 
     @property
