@@ -17,8 +17,7 @@ def export_model(
         model: a model made from Input symbols, every size known but the batch.
         filepath: where to; the ending tells the format.
         format: "c" or "onnx", if the ending does not tell.
-        options: for C `quantize="int8"` and `examples=x`, see `c_source.write_c`; for ONNX
-            `opset`, see `onnx_graph.write_onnx`.
+        options: for C `quantize="int8"` and `examples=x`, see `c_source.write_c`.
 
     Returns:
         Sizes in bytes.
