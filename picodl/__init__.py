@@ -27,6 +27,7 @@ from picodl import (
     utils,
 )
 from picodl.config import DTypePolicy
+from picodl.gradient import grad, jacobian, per_sample_grad, value_and_grad
 from picodl.initializers import Initializer
 from picodl.layers import Input, InputSpec, Layer
 from picodl.losses import Loss
