@@ -5,10 +5,12 @@ at the top and hold it there. Each network of the population drives carts of its
 tenth stays, the rest become mutated copies; there are no gradients. Solved means that the champion
 holds the pole up at the end of each of 100 runs from new starts.
 
-    python examples/neuroevolution.py [--short]
+    python examples/neuroevolution.py
 """
 
-import sys
+from __future__ import annotations
+
+import argparse
 import time
 
 import numpy as np
@@ -55,7 +57,8 @@ def heights(nets: Population, states: np.ndarray, steps: int) -> np.ndarray:
     return track
 
 
-def main(size: int = 500, generations: int = 100, steps: int = 500, seed: int = 0) -> bool:
+def evolve(size: int, generations: int, steps: int, seed: int) -> bool:
+    """Whether a network that never drops the pole was found."""
     rng = np.random.default_rng(seed)
     controller = [
         layers.Linear(5, 16, activation="tanh"),
@@ -82,5 +85,15 @@ def main(size: int = 500, generations: int = 100, steps: int = 500, seed: int = 
     return False
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", type=int, default=500, help="networks in the population")
+    parser.add_argument("--generations", type=int, default=100, help="the most that are tried")
+    parser.add_argument("--steps", type=int, default=500, help="steps of 0.02 s in one run")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    evolve(options.size, options.generations, options.steps, options.seed)
+
+
 if __name__ == "__main__":
-    main(size=50, generations=2, steps=50) if "--short" in sys.argv else main()
+    main()

@@ -3,11 +3,13 @@
 Part one is the plain loop: forward, zero the gradients, backward, step. Part two goes on until the
 loss is below 0.01, once by gradient descent and once by Adam.
 
-    python examples/xor_scalar.py [--short]
+    python examples/xor_scalar.py
 """
 
+from __future__ import annotations
+
+import argparse
 import random
-import sys
 
 from picodl.scalar import MLP, SGD, Adam, Value
 
@@ -59,7 +61,11 @@ def epochs_needed(optimizer: type[SGD], seed: int, target: float = 0.01, limit: 
     return limit
 
 
-def main(seeds: int = 20) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=20, help="how many random starts")
+    seeds = parser.parse_args().seeds
+
     random.seed(1)
     model = plain_loop()
     for x, y in zip(xs, ys, strict=True):
@@ -72,4 +78,4 @@ def main(seeds: int = 20) -> None:
 
 
 if __name__ == "__main__":
-    main(seeds=2 if "--short" in sys.argv else 20)
+    main()

@@ -4,11 +4,13 @@ Every network sees a sample of its own, as in an evolution of controllers. PyTor
 modules (what most people write) and, for comparison, torch.func.vmap over stacked weights. One
 thread, contenders take turns, best of many runs.
 
-    python examples/benchmarks/population.py [--short]
+    python examples/benchmarks/population.py
 """
 
+from __future__ import annotations
+
+import argparse
 import os
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -77,7 +79,11 @@ CONTENDERS = {
 }
 
 
-def main(rounds: int = 40) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=40, help="runs of each contender")
+    rounds = parser.parse_args().rounds
+
     x = np.random.default_rng(0).normal(size=(N, 1, INPUTS)).astype(np.float32)
     passes: dict[str, Callable[[], Any]] = {}
     best: dict[str, float] = {}
@@ -101,4 +107,4 @@ def main(rounds: int = 40) -> None:
 
 
 if __name__ == "__main__":
-    main(rounds=2) if "--short" in sys.argv else main()
+    main()

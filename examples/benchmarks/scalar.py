@@ -4,11 +4,13 @@ Everybody trains tanh neurons on the same four samples with the sum of squared e
 gradient descent. picodl and micrograd compute number by number, PyTorch takes the four samples as
 one batch. Contenders take turns; the best of many short runs counts, on one thread.
 
-    python examples/benchmarks/scalar.py [--short]
+    python examples/benchmarks/scalar.py
 """
 
+from __future__ import annotations
+
+import argparse
 import os
-import sys
 import time
 from collections.abc import Callable
 
@@ -17,6 +19,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 X = [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
 Y = [0.0, 1.0, 1.0, 0.0]
 LEARNING_RATE = 0.05
+REPEATS = 20  # epochs in one run
 
 
 def picodl_epoch() -> Callable[[], float]:
@@ -115,7 +118,11 @@ CONTENDERS = {
 }
 
 
-def main(rounds: int = 200, repeats: int = 20) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=200, help="runs of each contender")
+    rounds = parser.parse_args().rounds
+
     epochs, best = {}, {}
     for name, make in CONTENDERS.items():
         try:
@@ -125,9 +132,9 @@ def main(rounds: int = 200, repeats: int = 20) -> None:
     for _ in range(rounds):
         for name, epoch in epochs.items():
             start = time.perf_counter()
-            for _ in range(repeats):
+            for _ in range(REPEATS):
                 epoch()
-            took = (time.perf_counter() - start) / repeats
+            took = (time.perf_counter() - start) / REPEATS
             best[name] = min(best.get(name, took), took)
     own = best["picodl.scalar"]
     for name, seconds in best.items():
@@ -135,4 +142,4 @@ def main(rounds: int = 200, repeats: int = 20) -> None:
 
 
 if __name__ == "__main__":
-    main(rounds=2) if "--short" in sys.argv else main()
+    main()
