@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from picodl.losses.base import same_rank
-from picodl.metrics.base import Mean, MeanMetricWrapper, plain
+from picodl.metrics.base import MeanMetricWrapper, Metric, plain
 from picodl.typing import Array
 
 # -------------------------------------------------------------------- right or not, one by one
@@ -66,7 +66,7 @@ def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Array:
 def sparse_top_k_categorical_accuracy(
     y_true: Any, y_pred: Any, k: int = 5, from_sorted_ids: bool = False
 ) -> Array:
-    """Whether the target's class number is among the k largest predictions, for each sample.
+    """Whether fewer than k predictions are larger than that of the target's class, for each sample.
 
     Args:
         y_true: class numbers.
@@ -81,8 +81,9 @@ def sparse_top_k_categorical_accuracy(
     t = _numbers("sparse_top_k_categorical_accuracy", y_true, p)[..., None]
     if from_sorted_ids:
         return (p[..., :k] == t).any(-1)
-    best = np.argsort(-p, axis=-1, kind="stable")[..., :k]
-    return (best == t).any(-1)
+    known = (t >= 0) & (t < p.shape[-1])
+    score = np.take_along_axis(p, np.where(known, t, 0).astype(np.intp), -1)
+    return ((p > score).sum(-1) < k) & (known & np.isfinite(score))[..., 0]
 
 
 def matched(name: str, y_true: Any, y_pred: Any) -> tuple[Array, Array]:
@@ -221,7 +222,7 @@ class SparseTopKCategoricalAccuracy(MeanMetricWrapper):
         )
 
 
-def check_k(metric: Mean, k: Any) -> int:
+def check_k(metric: Metric, k: Any) -> int:
     """A positive whole number.
 
     Raises:
