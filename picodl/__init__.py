@@ -51,7 +51,7 @@ def version() -> str:
 
 
 # imported when first used: what a training script may not need
-_LAZY = ("backend", "datasets", "distillation", "export", "saving", "scalar", "testing", "visualize", "wrappers")  # fmt: skip
+_LAZY = ("backend", "datasets", "export", "saving", "scalar", "testing", "visualize", "wrappers")
 
 
 def __getattr__(name: str) -> Any:

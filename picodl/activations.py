@@ -155,13 +155,13 @@ def sparsemax(x: Any, axis: int = -1) -> Any:
     return ops.sparsemax(x, axis)
 
 
-_ALL = [
+_ALL: list[Any] = [
     celu, elu, exponential, gelu, glu, hard_shrink, hard_sigmoid, hard_silu, hard_tanh, leaky_relu,
     linear, log_sigmoid, log_softmax, mish, relu, relu6, selu, sigmoid, silu, soft_shrink, softmax,
     softplus, softsign, sparse_plus, sparse_sigmoid, sparsemax, squareplus, tanh, tanh_shrink,
     threshold,
 ]  # fmt: skip
-_BY_NAME = {function.__name__: function for function in _ALL}
+_BY_NAME: dict[str, Callable[..., Any]] = {str(f.__name__): f for f in _ALL}
 _BY_NAME.update(swish=silu, hard_swish=hard_silu)
 swish, hard_swish = silu, hard_silu
 registry.add_kind("activation", "keras.activations", _BY_NAME)
@@ -201,7 +201,7 @@ def get(identifier: Any) -> Callable[..., Any]:
 
 def serialize(activation: Any) -> Any:
     """The plain name of a built-in activation; a config for registered functions and layers."""
-    if _BY_NAME.get(getattr(activation, "__name__", "")) is activation:
+    if callable(activation) and _BY_NAME.get(getattr(activation, "__name__", "")) is activation:
         return activation.__name__
     return serialization.serialize_keras_object(activation)
 

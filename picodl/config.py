@@ -61,7 +61,7 @@ class DTypePolicy:
             )
         else:
             raise ValueError(
-                f"Unknown dtype policy {name!r}; expected one of {', '.join(_FLOATS)}, mixed_float16."
+                f"Unknown dtype policy {name!r}; expected {', '.join(_FLOATS)} or mixed_float16."
             )
         self.name = name
 

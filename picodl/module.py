@@ -165,11 +165,10 @@ class Module:
             if isinstance(part, (Module, Tensor)):
                 if not isinstance(part, Tensor) or is_parameter(part):
                     yield path, part
-            elif type(part) in _CONTAINERS or isinstance(part, _CONTAINERS):
-                if id(part) not in seen:
-                    seen.add(id(part))
-                    inside = part.items() if isinstance(part, dict) else enumerate(part)
-                    stack.extend(reversed([(f"{path}/{key}", p) for key, p in inside]))
+            elif isinstance(part, _CONTAINERS) and id(part) not in seen:
+                seen.add(id(part))
+                inside = part.items() if isinstance(part, dict) else enumerate(part)
+                stack.extend(reversed([(f"{path}/{key}", p) for key, p in inside]))
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """(path, module) of this module and all below it, each once."""

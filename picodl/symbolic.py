@@ -156,9 +156,7 @@ def is_symbolic(structure: Any) -> bool:
     if isinstance(structure, (list, tuple)):
         return any(is_symbolic(part) for part in structure)
     if isinstance(structure, slice):
-        return any(
-            isinstance(p, Symbol) for p in (structure.start, structure.stop, structure.step)
-        )
+        return any(isinstance(p, Symbol) for p in (structure.start, structure.stop, structure.step))
     return False
 
 
@@ -198,7 +196,9 @@ def infer(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
         return tree.map_structure(_spec, first, second)
     shapes = ", ".join(str(s.shape) for s in symbols_in((args, kwargs)))
     name = getattr(function, "name", None) or getattr(function, "__name__", str(function))
-    raise ValueError(f"{name} cannot be called on symbols of shape {shapes}: {problem}") from problem
+    raise ValueError(
+        f"{name} cannot be called on symbols of shape {shapes}: {problem}"
+    ) from problem
 
 
 def _trial(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], size: int) -> Any:

@@ -25,7 +25,6 @@ def creation_number() -> int:
     return next(_creation)
 
 
-
 class Tensor:
     """An array that can take part in differentiation.
 
@@ -55,6 +54,7 @@ class Tensor:
     data: Array
     grad: Any
     mask: Any
+    _composed: Any
 
     # set by add_operators below
     __add__: Callable[..., Any]
@@ -346,9 +346,8 @@ def as_array(data: Any, dtype: Any = None) -> Array:
         if isinstance(data, (list, tuple)) and _holds_tensor(data):
             data = _plain(data)
         array = np.asarray(data)
-        if dtype is None and array.dtype == np.float64 and not isinstance(data, np.generic):
-            if not hasattr(data, "dtype"):
-                dtype = config.floatx()
+        if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+            dtype = config.floatx()
     if array.dtype.kind not in "fiub":
         raise TypeError(
             f"Expected numbers, but received {type(data).__name__} data of dtype {array.dtype}."
@@ -531,7 +530,7 @@ def _seed(out: Tensor, g: Any, create_graph: bool) -> Any:
 
 
 def _add(grads: dict[int, Any], x: Tensor, dx: Any) -> None:
-    """Add dx to what x has got, with x's shape and dtype: the one place that undoes broadcasting."""
+    """Add dx to what x has got, in x's shape and dtype: the one place that undoes broadcasting."""
     data = x.data
     if dx.shape != data.shape:
         dx = unbroadcast(dx, data.shape)
@@ -564,7 +563,7 @@ def _differentiable(node: Tensor, g: Tensor) -> Sequence[Any]:
         raise NotImplementedError(
             f"The op {node.op!r} has no second derivative; create_graph=True cannot go through it."
         )
-    again = composed(*node._inputs)  # type: ignore[operator]
+    again = composed(*node._inputs)
     found = {id(x): dx for x, dx in gradients([again], [g], node._inputs, True, True)}
     return [found.get(id(x)) for x in node._inputs]
 

@@ -21,7 +21,16 @@ FLOORS = [
     {"layers", "losses", "optimizers"},
     {"metrics", "saving", "callbacks"},
     {"models"},
-    {"utils", "datasets", "wrappers", "visualize", "export", "inspection", "population", "__main__"},
+    {
+        "utils",
+        "datasets",
+        "wrappers",
+        "visualize",
+        "export",
+        "inspection",
+        "population",
+        "__main__",
+    },
 ]
 # the operators of Tensor and Symbol are one-line methods that look up picodl.ops when called
 EXCEPTIONS = {("tensor", "ops"), ("symbolic", "ops")}

@@ -100,5 +100,7 @@ def deserialize(config: Config, custom_objects: dict[str, Any] | None = None) ->
 
 
 registry.add_kind(
-    "layer", "keras.layers", {name: globals()[name] for name in __all__ if name[0].isupper() and name != "Input"}
+    "layer",
+    "keras.layers",
+    {name: globals()[name] for name in __all__ if name[0].isupper() and name != "Input"},
 )

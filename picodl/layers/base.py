@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -27,6 +28,10 @@ _FOREIGN_KEYS = {
     "rms_scaling", "time_major", "implementation", "use_cudnn", "vocabulary_size",
     "batch_input_shape", "use_legacy_format", "registered_name",
 }  # fmt: skip
+
+
+# what Layer.__init__ sets: without them, a subclass forgot to call it
+_MADE_BY_INIT = {"name", "_dtype", "_trainable", "autocast", "activity_regularizer"}
 
 
 def tracked(build: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,6 +90,8 @@ class Layer(Module):
     _signature: CallSignature | None = None
     _auto_config: Config | None = None
     _called = False
+    _building: bool
+    _build_shapes: tuple[tuple[Any, ...], dict[str, Any]]
     built = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -177,16 +184,23 @@ class Layer(Module):
         dtype = np.dtype(dtype or self.dtype_policy.variable_dtype)
         if initializer is None:
             initializer = "glorot_uniform" if dtype.kind == "f" else "zeros"
-        parameter = Parameter(
-            initializers.get(initializer),
-            shape,
-            dtype,
-            trainable,
-            autocast,
-            name=name,
-            regularizer=regularizers.get(regularizer),
-            constraint=_constraint(constraint),
-        )
+        try:
+            parameter = Parameter(
+                initializers.get(initializer),
+                shape,
+                dtype,
+                trainable,
+                autocast,
+                name=name,
+                regularizer=regularizers.get(regularizer),
+                constraint=_constraint(constraint),
+            )
+        except MemoryError:
+            size = math.prod(shape) * dtype.itemsize / 2**30
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}": the weight {name!r} of shape {shape} '
+                f"would take {size:,.1f} GiB of memory, which is more than there is."
+            ) from None
         parameter.requires_grad = parameter.requires_grad and self._trainable
         return parameter
 
@@ -582,6 +596,14 @@ class Layer(Module):
         state.pop("_steps", None)  # symbols refer to each other; models keep their own list
         return state
 
+    def __getattr__(self, name: str) -> Any:
+        if name in _MADE_BY_INIT and "dtype_policy" not in vars(self):
+            raise RuntimeError(
+                f"The layer class {type(self).__name__} must call super().__init__(**kwargs) at "
+                "the start of its own __init__."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} name={self.name}, built={self.built}>"
 
@@ -626,15 +648,15 @@ def _declared_shape(layer: Layer, kwargs: dict[str, Any]) -> Shape | None:
             shape = as_shape(kwargs.pop(key))
             if key != "batch_input_shape":
                 warnings.warn(
-                    f"{type(layer).__name__}: pass the shape to an Input(shape) at the start of the "
-                    f"model instead of {key}= to a layer.",
+                    f"{type(layer).__name__}: pass the shape to an Input(shape) at the start of "
+                    f"the model instead of {key}= to a layer.",
                     stacklevel=4,
                 )
             return shape if key.startswith("batch") else (None, *shape)
     return None
 
 
-def _bound_arguments(cls: type, self: Any, args: Any, kwargs: Any) -> Config | None:
+def _bound_arguments(cls: Any, self: Any, args: Any, kwargs: Any) -> Config | None:
     try:
         bound = inspect.signature(cls.__init__).bind(self, *args, **kwargs)
     except TypeError:

@@ -47,6 +47,12 @@ class InputLayer(Layer):
             raise ValueError(f'Input "{self.name}": picodl has no sparse or ragged tensors.')
         if input_tensor is not None:
             raise ValueError(f'Input "{self.name}": input_tensor is not supported.')
+        for given in (shape, batch_shape):
+            if given is not None and not isinstance(given, (list, tuple)):
+                raise TypeError(
+                    f'Input "{self.name}": the shape is a tuple, such as ({given!r},); received '
+                    f"{given!r}."
+                )
         if shape is not None and batch_shape is not None:
             raise ValueError(f'Input "{self.name}": pass shape or batch_shape, not both.')
         if shape is None and batch_shape is None:

@@ -61,7 +61,7 @@ class Dense(Layer):
         self.kernel_constraint = constraints.get(kernel_constraint)
         self.bias_constraint = constraints.get(bias_constraint)
         self.input_spec = InputSpec(min_ndim=2)
-        self.bias = None
+        self.bias: Any = None
 
     def build(self, input_shape: Shape) -> None:
         n = known_axis(self, input_shape)

@@ -51,9 +51,9 @@ class InputSpec:
             ValueError: naming the layer, what it expects and the shape it received.
         """
         rank = len(shape)
-        if self.ndim is not None and rank != self.ndim:
-            if not (self.allow_last_axis_squeeze and abs(rank - self.ndim) == 1):
-                _refuse(layer, f"expects input of rank {self.ndim}", shape)
+        squeezes = self.allow_last_axis_squeeze and abs(rank - (self.ndim or 0)) == 1
+        if self.ndim is not None and rank != self.ndim and not squeezes:
+            _refuse(layer, f"expects input of rank {self.ndim}", shape)
         if self.min_ndim is not None and rank < self.min_ndim:
             _refuse(layer, f"expects input of rank {self.min_ndim} or more", shape)
         if self.max_ndim is not None and rank > self.max_ndim:

@@ -176,7 +176,9 @@ class Concatenate(Merge):
         for x, m in zip(inputs, masks, strict=True):
             keep = np.ones(x.shape[:-1] if m is None else m.shape, bool) if m is None else m
             keep = np.asarray(keep, bool)
-            full.append(keep.reshape(keep.shape + (1,) * (x.ndim - keep.ndim)) & np.ones(x.shape, bool))
+            full.append(
+                keep.reshape(keep.shape + (1,) * (x.ndim - keep.ndim)) & np.ones(x.shape, bool)
+            )
         joined = np.concatenate(full, axis=self.axis)
         return joined.all(axis=-1) if joined.ndim > 1 else joined
 
@@ -223,7 +225,9 @@ class Dot(Merge):
         return tuple(rest) if len(rest) > 1 else (*rest, 1)
 
     def call(self, inputs: Any) -> Any:
-        return _dot(inputs[0], inputs[1], self._pair((inputs[0].ndim, inputs[1].ndim)), self.normalize)
+        return _dot(
+            inputs[0], inputs[1], self._pair((inputs[0].ndim, inputs[1].ndim)), self.normalize
+        )
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
         """None: the axis with the mask is gone."""

@@ -103,7 +103,7 @@ class GaussianNoise(RandomLayer):
 
 
 class GaussianDropout(RandomLayer):
-    """Multiply by normal noise of mean 1 and standard deviation sqrt(rate / (1 - rate)) in training.
+    """Multiply by normal noise of mean 1 and deviation sqrt(rate / (1 - rate)) in training.
 
     Args:
         rate: as in Dropout, at least 0 and less than 1.
@@ -173,7 +173,7 @@ class AlphaDropout(RandomLayer):
 
 
 class ActivityRegularization(Layer):
-    """Pass the input on and add l1 * sum(|x|) + l2 * sum(x^2), divided by the batch size, to the loss.
+    """Pass the input on and add l1 * sum(|x|) + l2 * sum(x^2) over the batch size to the loss.
 
     Args:
         l1, l2: the factors, not negative.
@@ -200,5 +200,5 @@ class ActivityRegularization(Layer):
 
 
 def _normal(rng: np.random.Generator, like: Any) -> Any:
-    dtype = np.float64 if like.dtype == np.float64 else np.float32
-    return rng.standard_normal(like.shape, dtype=dtype).astype(like.dtype, copy=False)
+    draw = rng.standard_normal(like.shape, np.float64 if like.dtype == np.float64 else np.float32)
+    return np.asarray(draw, like.dtype)

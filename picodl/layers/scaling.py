@@ -92,7 +92,7 @@ class Normalization(Layer):
                 )
         self._kept = axes
         self._shape = tuple(input_shape[a] if a in axes else 1 for a in range(rank))
-        shape = tuple(input_shape[a] for a in sorted(axes))
+        shape: Any = tuple(input_shape[a] for a in sorted(axes))
         if self.input_mean is None:
             self.adapt_mean = self.add_weight(shape, "zeros", trainable=False, name="mean")
             self.adapt_variance = self.add_weight(shape, "ones", trainable=False, name="variance")

@@ -109,8 +109,7 @@ def _clone_graph(
         symbols.update(zip(node.outputs, tree.flatten(result), strict=True))
     inputs = tree.pack_sequence_as(graph.inputs, flat)
     outputs = tree.pack_sequence_as(graph.outputs, [symbols[n] for n in graph.output_slots])
-    copy = type(model)(inputs=inputs, outputs=outputs, name=model.name)
-    return copy
+    return type(model)(inputs=inputs, outputs=outputs, name=model.name)
 
 
 def model_from_json(json_string: str, custom_objects: Any = None) -> Any:

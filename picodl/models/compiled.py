@@ -58,8 +58,11 @@ class CompiledLoss:
                 self.parts.append((place, loss, weight))
         self.built = True
 
-    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tuple[Any, list[Any]]:
+    def __call__(
+        self, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> tuple[Any, list[Any]]:
         """The weighted total, and the loss of each output."""
+        total: Any = None
         if len(self.parts) == 1 and isinstance(y_pred, Tensor) and not tree.is_nested(y_true):
             _, loss, weight = self.parts[0]
             if tree.is_nested(sample_weight):
@@ -69,7 +72,6 @@ class CompiledLoss:
         outputs = tree.flatten(y_pred)
         targets = _by_output(y_true, y_pred, self.names, "y")
         weights = _by_output(sample_weight, y_pred, self.names, "sample_weight", spread=True)
-        total: Any = None
         values = []
         for place, loss, weight in self.parts:
             if targets[place] is None:
@@ -253,8 +255,8 @@ def _metric_object(identifier: Any, y_true: Any, y_pred: Any) -> tuple[Any, str]
     if isinstance(identifier, str):
         name = identifier
         if identifier.lower() in ("accuracy", "acc"):
-            metric = metrics.accuracy_for(_shape(y_true), _shape(y_pred))
-            return (metric() if inspect.isclass(metric) else metric), name
+            kind: Any = metrics.accuracy_for(_shape(y_true), _shape(y_pred))
+            return kind(), name
         if identifier.lower() in ("crossentropy", "ce"):
             identifier = f"{_kind_of_targets(y_true, y_pred)}_crossentropy"
         found = metrics.get(identifier)
@@ -314,10 +316,18 @@ def _masked(weight: Any, mask: Any) -> Array:
 
 
 def _warn_of_single_class(loss: Any, y_pred: Any) -> None:
-    kinds = (losses.CategoricalCrossentropy, losses.SparseCategoricalCrossentropy)
-    if isinstance(loss, kinds) and _shape(y_pred)[-1:] == (1,):
+    if _shape(y_pred)[-1:] != (1,):
+        return
+    if isinstance(loss, (losses.CategoricalCrossentropy, losses.SparseCategoricalCrossentropy)):
         warnings.warn(
-            f"{type(loss).__name__} on an output with a single unit is always 0: a softmax over one "
-            "class is 1. For two classes use one sigmoid unit with binary_crossentropy, or two units.",
+            f"{type(loss).__name__} on an output with a single unit is always 0: a softmax over "
+            "one class is 1. For two classes use one sigmoid unit with binary_crossentropy, or two "
+            "units.",
+            stacklevel=4,
+        )
+    elif y_pred.data.size and np.all(y_pred.data == 1):
+        warnings.warn(
+            "The single output unit is 1 for every sample, as a softmax over one unit always is. "
+            'Use activation="sigmoid" for two classes, or one unit per class.',
             stacklevel=4,
         )

@@ -42,7 +42,11 @@ def graph_config(graph: Graph) -> Config:
             made_by[number] = (name, len(nodes), index)
         nodes.append(node)
 
-    specs = {n: s for node in graph.nodes for n, s in zip(node.outputs, tree.flatten(node.specs), strict=True)}
+    specs = {
+        n: s
+        for node in graph.nodes
+        for n, s in zip(node.outputs, tree.flatten(node.specs), strict=True)
+    }
 
     def tensor(slot: Slot) -> Config:
         spec = specs.get(slot.number)
@@ -120,8 +124,8 @@ def _module(op: str) -> str:
 
 
 def _plain_keys(node: Node) -> Any:
-    """The arguments of a node; a tuple of integers as an index gets an Ellipsis, so that JSON, which
-    knows no tuples, does not turn it into an array of indices."""
+    """The arguments of a node; a tuple of integers as an index gets an Ellipsis, so that JSON,
+    which knows no tuples, does not turn it into an array of indices."""
     if getattr(node.call, "__name__", "") != "get_item" or not isinstance(node.args[1], tuple):
         return node.args
     key = node.args[1]
@@ -160,24 +164,26 @@ def functional_from_config(cls: Any, config: Config, custom_objects: Any = None)
             for i, node in enumerate(_nodes_of(e))
         ]
         results: dict[tuple[str, int], list[Any]] = {
-            (name, 0): [layer.output] for name, layer in made.items() if isinstance(layer, InputLayer)
+            (name, 0): [layer.output]
+            for name, layer in made.items()
+            if isinstance(layer, InputLayer)
         }
         while waiting:
             later = [item for item in waiting if not _connect(item, made, results)]
             if len(later) == len(waiting):
                 raise ValueError(
-                    f"The graph of the model {config.get('name')!r} cannot be connected: the inputs "
-                    f"of {later[0][0]!r} are never made (a missing layer, or a cycle)."
+                    f"The graph of the model {config.get('name')!r} cannot be connected: the "
+                    f"inputs of {later[0][0]!r} are never made (a missing layer, or a cycle)."
                 )
             waiting = later
-        options = {
-            key: config[key] for key in ("name", "trainable") if config.get(key) is not None
-        }
+        options = {key: config[key] for key in ("name", "trainable") if config.get(key) is not None}
         trainable = options.pop("trainable", True)
-        inputs = _addressed(config["input_layers"], results)
-        outputs = _addressed(config["output_layers"], results)
         target = Functional if cls is Model else cls
-        model = target(inputs=inputs, outputs=outputs, **options)
+        model = target(
+            inputs=_addressed(config["input_layers"], results),
+            outputs=_addressed(config["output_layers"], results),
+            **options,
+        )
         if trainable is False:
             model.trainable = False
         return model
@@ -289,7 +295,9 @@ def _addressed(structure: Any, results: Mapping[Any, list[Any]]) -> Any:
         try:
             return _find(structure, results)
         except _NotYet:
-            raise ValueError(f"The model names {structure[0]!r}, which is not among its layers.") from None
+            raise ValueError(
+                f"The model names {structure[0]!r}, which is not among its layers."
+            ) from None
     parts = [_addressed(part, results) for part in structure]
     return parts[0] if len(parts) == 1 and _single(structure) else parts
 

@@ -170,7 +170,9 @@ class Graph:
                     first_visit.setdefault(id(sources[id(item)]), len(first_visit))
                     continue
                 step = by_output[id(item)]
-                first_visit.setdefault(id(step.call) if _is_layer(step) else id(step), len(first_visit))
+                first_visit.setdefault(
+                    id(step.call) if _is_layer(step) else id(step), len(first_visit)
+                )
                 if id(step) not in seen:
                     seen.add(id(step))
                     stack.append((step, True))
@@ -373,15 +375,15 @@ class Graph:
 
             args, kwargs = _substitute(node.args, fill), _substitute(node.kwargs, fill)
             step = Step(node.call, args, kwargs, node.name)
-            for number, symbol in zip(node.outputs, tree.flatten(step.give(node.specs)), strict=True):
+            for number, symbol in zip(
+                node.outputs, tree.flatten(step.give(node.specs)), strict=True
+            ):
                 symbols[number] = symbol
             if isinstance(node.call, Layer):
                 vars(node.call).setdefault("_steps", []).append(step)
         flat = [symbols[n] for n in self.input_slots]
         self.inputs = tree.pack_sequence_as(self.inputs, flat)
-        self.outputs = tree.pack_sequence_as(
-            self.outputs, [symbols[n] for n in self.output_slots]
-        )
+        self.outputs = tree.pack_sequence_as(self.outputs, [symbols[n] for n in self.output_slots])
 
     def calls(self) -> Iterator[tuple[Any, str, Node | None]]:
         """(layer or op, name, node) of every call, inputs first, then in order."""
@@ -412,7 +414,9 @@ def _substitute(structure: Any, leaf: Callable[[Any], Any]) -> Any:
     if isinstance(structure, dict):
         return {key: _substitute(part, leaf) for key, part in structure.items()}
     if isinstance(structure, slice):
-        return slice(*(_substitute(p, leaf) for p in (structure.start, structure.stop, structure.step)))
+        return slice(
+            *(_substitute(p, leaf) for p in (structure.start, structure.stop, structure.step))
+        )
     return structure
 
 

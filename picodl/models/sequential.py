@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,6 +73,11 @@ class Sequential(Model):
             self._source = layer
             return
         if not isinstance(layer, Layer):
+            if inspect.isclass(layer):
+                raise TypeError(
+                    f'Sequential "{self.name}" takes layers, but received the class '
+                    f"{layer.__name__}: make an instance of it, such as {layer.__name__}(...)."
+                )
             if not callable(layer):
                 raise TypeError(
                     f'Sequential "{self.name}" takes layers; received {type(layer).__name__} '
@@ -149,9 +155,11 @@ class Sequential(Model):
     def _build_for(self, signature: Any, args: Any, kwargs: Any) -> None:
         if self.built:
             return
-        x = args[0] if args else next(iter(kwargs.values()), None)
+        x: Any = args[0] if args else next(iter(kwargs.values()), None)
         if not hasattr(x, "shape"):
-            raise ValueError(f'Sequential "{self.name}" takes one array; received {type(x).__name__}.')
+            raise ValueError(
+                f'Sequential "{self.name}" takes one array; received {type(x).__name__}.'
+            )
         self.build((None, *x.shape[1:]))
 
     # ---------------------------------------------------------------- running
@@ -204,5 +212,3 @@ class Sequential(Model):
         if config.get("trainable") is False:
             model.trainable = False
         return model
-
-

@@ -312,7 +312,8 @@ def own_metrics(model: Any) -> list[Any]:
 def _unpack(data: Any) -> tuple[Any, Any, Any]:
     """x, y, sample_weight of a batch, None where absent."""
     if isinstance(data, tuple):
-        return (*data, None, None)[:3]  # type: ignore[return-value]
+        x, y, sample_weight = (*data, None, None)[:3]
+        return x, y, sample_weight
     return data, None, None
 
 
@@ -321,5 +322,3 @@ def _samples(x: Any) -> int:
         if hasattr(leaf, "shape"):
             return int(leaf.shape[0])
     return len(x)
-
-

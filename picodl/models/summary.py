@@ -71,7 +71,8 @@ def _connections(model: Any) -> dict[int, list[str]]:
     """For each layer, where its inputs come from, as layer[call][result]."""
     from picodl.models.graph import _slots_in
 
-    graph, counts = model._graph, {}
+    graph = model._graph
+    counts: dict[int, int] = {}
     made = {n: (s.name, 0, 0) for n, s in zip(graph.input_slots, graph.sources, strict=True)}
     found: dict[int, list[str]] = {}
     for node in graph.nodes:

@@ -109,8 +109,8 @@ class Trainer(Steps):
         logs: dict[str, Any] = {}
         with parallel.blas_single_thread(), contextlib.closing(train):
             listeners.on_train_begin()
-            epoch, start = self._resume_point(initial_epoch)
-            for epoch in range(epoch, epochs):
+            first, start = self._resume_point(initial_epoch)
+            for epoch in range(first, epochs):
                 if start == 0:
                     self.reset_metrics()
                 listeners.on_epoch_begin(epoch)
@@ -210,8 +210,8 @@ class Trainer(Steps):
         if isinstance(data, tuple):
             if len(data) not in (2, 3):
                 raise ValueError(
-                    "validation_data is (x, y) or (x, y, sample_weight), or an iterable of batches; "
-                    f"received a tuple of {len(data)}."
+                    "validation_data is (x, y) or (x, y, sample_weight), or an iterable of "
+                    f"batches; received a tuple of {len(data)}."
                 )
             return batches.make_batches(*data, batch_size=batch_size)
         return batches.make_batches(data, batch_size=batch_size)
@@ -306,11 +306,10 @@ class Trainer(Steps):
             ValueError: for data that does not fit.
         """
         if type(x) is np.ndarray and verbose == 0 and callbacks is None and steps is None:
-            if 0 < len(x) <= (batch_size or 32) and x.dtype.kind in "fiub":
+            limit = 32 if batch_size is None else batch_size
+            if type(limit) is int and 0 < len(x) <= limit and x.dtype.kind in "fiub":
                 return self.predict_on_batch(x)  # a short path for few rows
-        data = batches.make_batches(
-            x, batch_size=batch_size, steps=steps, allow_empty=True
-        )
+        data = batches.make_batches(x, batch_size=batch_size, steps=steps, allow_empty=True)
         listeners = CallbackList(
             callbacks, add_progbar=verbose != 0, model=self, verbose=verbose, epochs=1,
             steps=data.steps, samples=data.samples, batch_size=data.batch_size,

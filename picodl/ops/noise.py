@@ -22,7 +22,7 @@ def keep_mask(shape: Sequence[int], rate: float, rng: np.random.Generator) -> tu
     if threshold >= 65536:
         return np.ones(shape, bool), 1.0
     size = int(np.prod(shape, dtype=np.int64))
-    bits = rng.bit_generator.random_raw(-(-size // 4)).view(np.uint16)[:size].reshape(shape)  # type: ignore[union-attr]
+    bits = rng.bit_generator.random_raw(-(-size // 4)).view(np.uint16)[:size].reshape(shape)
     return bits < threshold, threshold / 65536
 
 
