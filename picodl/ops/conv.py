@@ -20,6 +20,7 @@ from picodl.ops.convolution import (
     add_bias,
     column_sums,
     gather,
+    gathered,
     kernel_matrices,
     spread,
 )
@@ -264,7 +265,7 @@ def _correlate(x: Tensor, kernel: Tensor, plan: Convolution) -> Tensor:
 
 
 def _kernel_gradient(x: Tensor, h: Tensor, plan: Convolution) -> Tensor:
-    """The kernel's gradient of a convolution, as a function of its input and its output's gradient."""
+    """The kernel's gradient of a convolution, as a function of input and output's gradient."""
     a, g = _ready(x.data, h.data)
     units = plan.units(len(a))
     source = _activation_gradient(None, g, [], units, plan)
@@ -275,8 +276,10 @@ def _kernel_gradient(x: Tensor, h: Tensor, plan: Convolution) -> Tensor:
             dx = _spread(h, u, plan) if x.requires_grad else None
             return dx, _correlate(x, u, plan) if h.requires_grad else None
         v = _ready(u)[0]
-        dx = _transposed(g, v, None, plan, None)[0] if x.requires_grad else None
-        return dx, _forward(a, v, None, plan, None, units)[0] if h.requires_grad else None
+        parts = (_transposed(g, v, None, plan, None)[0], _forward(a, v, None, plan, None, units)[0])
+        return tuple(
+            part if t.requires_grad else None for part, t in zip(parts, (x, h), strict=True)
+        )
 
     backward.__qualname__ = "conv_kernel_gradient"
     return record(dw, (x, h), backward)
@@ -390,17 +393,7 @@ def _gradients(
     if not needs_w:
         return None, None, _bias_gradient(source, units, plan) if needs_b else None
     sums = gather(plan, units, lambda number, images: a[images], None, needs_b, source)
-    db = None
-    if needs_b and plan.is_pointwise():
-        db = sums.pop()
-    elif needs_b:
-        db = np.concatenate([total[-1] for total in sums])
-        sums = [total[:-1] for total in sums]
-    shape = (*plan.windows.kernel, plan.channels // plan.groups, -1)
-    if not sums:
-        return None, np.zeros((*shape[:-1], plan.filters), a.dtype), db
-    dw = sums[0] if len(sums) == 1 else np.concatenate(sums, axis=1)
-    return None, dw.reshape(shape), db
+    return None, *gathered(plan, sums, needs_b)
 
 
 def _bias_gradient(source: Source, units: Sequence[Any], plan: Convolution) -> Array:
@@ -502,6 +495,4 @@ def _transposed_gradients(
         product,
         gradient=lambda number, images: a[images],
     )
-    if not sums:
-        return dx, np.zeros_like(w)
-    return dx, np.concatenate(sums, axis=1).reshape(w.shape)
+    return dx, gathered(plan, sums, False)[0]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from picodl.parallel import map_blocks, shares_of
 from picodl.typing import Array
 
 Source = Callable[[int, slice], Array]
+Sums = dict[Any, Array]
 
 
 class Convolution(NamedTuple):
@@ -57,11 +58,20 @@ class Convolution(NamedTuple):
             images: the size of the batch.
             both_ways: make them small enough for the walk over the output as well.
         """
-        taps = math.prod(self.windows.kernel)
-        width = taps * self.channels
+        width = self.taps * self.channels
         if both_ways:
-            width = max(width, taps * self.filters // math.prod(self.windows.strides))
+            width = max(width, self.taps * self.filters // math.prod(self.windows.strides))
         return units_of(self.windows, images, width // self.groups)
+
+    @property
+    def taps(self) -> int:
+        return math.prod(self.windows.kernel)
+
+    def columns(self, block: Array, bias: bool) -> list[Columns]:
+        """Buffers for the windows of such a block, one per group, with ones for a bias."""
+        ones = bias and not self.is_pointwise()
+        slices = self.channel_slices()
+        return [Columns(self.windows, block.shape, block.dtype, c, ones) for c in slices]
 
     def is_pointwise(self) -> bool:
         """Whether the columns are the pixels themselves, so that nothing need be copied."""
@@ -69,8 +79,7 @@ class Convolution(NamedTuple):
 
     def work(self, images: int) -> float:
         """Microseconds of one product, roughly: 100 GFLOP/s and a nanosecond per copied number."""
-        taps = math.prod(self.windows.kernel) * self.channels // self.groups
-        columns = images * math.prod(self.windows.out) * taps
+        columns = images * math.prod(self.windows.out) * self.taps * self.channels // self.groups
         return columns * (self.filters * 2e-5 + 1e-3)
 
 
@@ -135,17 +144,16 @@ def kernel_matrices(kernel: Array, bias: Array | None, groups: int) -> list[Arra
 
 
 def add_bias(z: Array, bias: Array) -> None:
-    """z += bias along the last axis, in place; few channels are seen as longer rows.
+    """z += bias along the last axis, in place; few channels are seen as rows of about 8192.
 
-    numpy's inner loop is the last axis: on (65536, 16) rows of 512 take a third of the time.
+    numpy's inner loop is the last axis: on (65536, 16) that takes a seventh of the time.
     """
-    m = bias.size
-    times = 512 // m if m else 0
-    if times > 1 and z.flags.c_contiguous and z.size % (m * times) == 0:
-        rows = z.reshape(-1, m * times)
-        rows += np.tile(bias, times)
-    else:
-        z += bias
+    rows = z.reshape(-1, bias.size)
+    times = math.gcd(len(rows), max(1, 8192 // max(1, bias.size)))
+    if times > 1 and z.flags.c_contiguous:
+        z = z.reshape(-1, times * bias.size)
+        bias = np.tile(bias, times)
+    z += bias
 
 
 def column_sums(h: Array) -> Array:
@@ -161,48 +169,67 @@ def gather(
     product: Callable[[Array, int, int], None] | None,
     ones: bool = False,
     gradient: Source | None = None,
-) -> list[Array]:
-    """Walk over windows of the input; give their products with the gradient, one per group.
+) -> Sums:
+    """Walk over windows of the input; sum their products with the output's gradient.
 
     Args:
         shape: the convolution.
         units: (images, rows) blocks.
         source: unit's number, images -> those images of the input.
         product: takes the columns, the unit's number and the group: the forward product.
-        ones: whether the columns end in a one, for the bias.
-        gradient: unit's number, images -> those images of the output's gradient, to multiply with.
-
-    Returns:
-        Without gradient nothing, else one matrix per group, whose last row is the bias's gradient
-        with ones; for a 1x1 kernel that comes as one more vector.
+        ones: whether there is a bias: the columns then end in a one.
+        gradient: unit's number, images -> those images of the output's gradient.
     """
-    windows, filters = shape.windows, shape.filter_slices()
-    identity = shape.is_pointwise()
+    windows = shape.windows
+    pointwise, filters = shape.is_pointwise(), shape.filter_slices()
 
-    def share(part: slice) -> list[Array]:
+    def share(part: slice) -> Sums:
         columns: list[Columns] = []
-        sums: list[Array] = []
+        sums: Sums = {}
         for number in range(part.start, part.stop):
             images, rows = units[number]
             block = source(number, images)
-            if not columns:
-                columns = [
-                    Columns(windows, block.shape, block.dtype, c, ones and not identity)
-                    for c in shape.channel_slices()
-                ]
+            columns = columns or shape.columns(block, ones)
             h = gradient(number, images) if gradient is not None else None
+            if h is not None and rows.stop - rows.start < windows.out[0]:
+                h = h[:, rows]
             for g, column in enumerate(columns):
-                matrix = _matrix(column, block, rows, identity)
+                matrix = _matrix(column, block, rows, pointwise)
                 if product is not None:
                     product(matrix, number, g)
                 if h is not None:
-                    right = h[..., filters[g]].reshape(len(matrix), -1)
-                    _accumulate(sums, g, matrix.T.dot(right))
-            if h is not None and ones and identity:
-                _accumulate(sums, shape.groups, column_sums(h))
+                    _add(sums, g, matrix.T.dot(h[..., filters[g]].reshape(len(matrix), -1)))
+            if h is not None and ones and pointwise:
+                _add(sums, "bias", column_sums(h))
         return sums
 
     return _total(map_blocks(share, shares_of(len(units)), shape.work(_images(units))))
+
+
+def gathered(shape: Convolution, sums: Sums, ones: bool) -> tuple[Array, Array | None]:
+    """The gradients of kernel and bias from the sums of `gather`."""
+    if not sums:  # an empty batch
+        empty = np.zeros((shape.taps * shape.channels // shape.groups + 1, shape.filters))
+        sums = dict(enumerate(np.split(empty, shape.groups, axis=1)))
+    parts = [sums[g] for g in range(shape.groups)]
+    bias = None
+    if ones:
+        bias = sums["bias"] if "bias" in sums else np.concatenate([part[-1] for part in parts])
+    parts = [part[: shape.taps * shape.channels // shape.groups] for part in parts]
+    kernel = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+    return kernel.reshape(*shape.windows.kernel, shape.channels // shape.groups, -1), bias
+
+
+class _Leg(NamedTuple):
+    """One phase and one group of a walk over the output."""
+
+    windows: Windows
+    pixels: tuple[slice, ...]
+    taps: tuple[slice, ...]
+    channels: slice
+    filters: slice
+    matrix: Array | None
+    identity: bool
 
 
 def spread(
@@ -210,7 +237,7 @@ def spread(
     blocks: Sequence[slice],
     source: Source,
     kernel: Array | None,
-    result: Callable[[int, slice], Array] | None = None,
+    result: Source | None = None,
     finish: Callable[[int], None] | None = None,
     other: Source | None = None,
     bias: bool = False,
@@ -220,32 +247,29 @@ def spread(
     Args:
         shape: the convolution.
         blocks: of images.
-        source: block number, images -> those images of the output's gradient.
-        kernel: of the convolution, where the input's gradient is wanted.
-        result: block number, images -> where to write it.
-        finish: called with the block's number when it is written.
-        other: block number, images -> the input, where the kernel's gradient is wanted.
+        source: block's number, images -> those images of the output's gradient.
+        kernel: of the convolution.
+        result: block's number, images -> where to write the input's gradient.
+        finish: called with the block's number when that is written.
+        other: block's number, images -> the input, where the kernel's gradient is wanted. It comes
+            from the same columns, unless they are much longer than those of the input: a "valid"
+            convolution of small images meets many zeros.
         bias: whether to sum the output's gradient too.
 
     Returns:
         The kernel's gradient and the bias's, each None unless asked for.
     """
-    channels, filters = shape.channel_slices(), shape.filter_slices()
     walks = phases(shape.windows, shape.sizes)
-    per_channel, per_filter = shape.channels // shape.groups, shape.filters // shape.groups
-    matrices = {}
-    if kernel is not None:
-        for p, walk in enumerate(walks):
-            flipped = np.swapaxes(kernel[walk.taps], -1, -2)
-            for g, f in enumerate(filters):
-                matrices[p, g] = np.ascontiguousarray(flipped[..., f, :]).reshape(-1, per_channel)
+    legs = list(_legs(shape, walks, kernel))
     covered = sum(math.prod(walk.windows.out) for walk in walks) == math.prod(shape.sizes)
-    whole = len(walks) == 1 and covered and shape.groups == 1
-    identity = [walk.windows.is_identity(shape.windows.out) for walk in walks]
+    whole = len(legs) == 1 and covered
+    own = other is not None and _is_wasteful(shape, walks)
+    pointwise, filters = shape.is_pointwise(), shape.filter_slices()
 
-    def share(part: slice) -> list[Array]:
-        columns: dict[tuple[int, int], Columns] = {}
-        sums: list[Array] = []
+    def share(part: slice) -> Sums:
+        columns: list[Columns] = []
+        input_columns: list[Columns] = []
+        sums: Sums = {}
         for number in range(part.start, part.stop):
             images = blocks[number]
             h = source(number, images)
@@ -253,71 +277,89 @@ def spread(
             dx = result(number, images) if result is not None else None
             if dx is not None and not covered:
                 dx[...] = 0
-            for p, walk in enumerate(walks):
-                at = (slice(None), *walk.pixels)
-                for g, (c, f) in enumerate(zip(channels, filters, strict=True)):
-                    column = columns.get((p, g))
-                    if column is None:
-                        column = columns[p, g] = Columns(walk.windows, h.shape, h.dtype, f)
-                    if dx is None and x is None:
-                        break
-                    for rows in row_chunks(walk.windows, column.width, len(h)):
-                        matrix = _matrix(column, h, rows, identity[p])
-                        if dx is not None:
-                            _write(dx, at, rows, c, matrix, matrices[p, g], whole)
-                        if x is not None:
-                            left = x[at][:, rows][..., c].reshape(-1, per_channel)
-                            _accumulate(sums, p * shape.groups + g, left.T.dot(matrix))
+            columns = columns or [Columns(g.windows, h.shape, h.dtype, g.filters) for g in legs]
+            for place, (leg, column) in enumerate(zip(legs, columns, strict=True)):
+                for rows in row_chunks(leg.windows, column.width, len(h)):
+                    matrix = _matrix(column, h, rows, leg.identity)
+                    if dx is not None:
+                        _write(dx, leg, rows, matrix, whole)
+                    if x is not None and not own:
+                        right = x[(slice(None), *leg.pixels)][:, rows][..., leg.channels]
+                        _add(sums, place, matrix.T.dot(right.reshape(len(matrix), -1)))
+            if x is not None and own:
+                input_columns = input_columns or shape.columns(x, bias)
+                for g, column in enumerate(input_columns):
+                    for rows in row_chunks(shape.windows, column.width, len(h)):
+                        matrix = _matrix(column, x, rows, pointwise)
+                        right = h[:, rows][..., filters[g]]
+                        _add(sums, g, matrix.T.dot(right.reshape(len(matrix), -1)))
+            if bias and (pointwise or not own):
+                _add(sums, "bias", column_sums(h))
             if finish is not None:
                 finish(number)
-            if bias:
-                _accumulate(sums, len(walks) * shape.groups if x is not None else 0, column_sums(h))
         return sums
 
     images = _images([(block, block) for block in blocks])
     sums = _total(map_blocks(share, shares_of(len(blocks)), 2 * shape.work(images)))
-    total = sums.pop() if bias else None
-    if other is None:
-        return None, total
-    taps = shape.windows.kernel
-    gradient = np.zeros((*taps, per_channel, shape.filters), total_dtype(sums, total))
-    for p, walk in enumerate(walks):
-        for g, f in enumerate(filters):
-            part = sums[p * shape.groups + g].reshape(per_channel, *walk.windows.kernel, per_filter)
-            gradient[walk.taps][..., f] = np.moveaxis(part, 0, -2)
-    return gradient, total
+    if own:
+        return gathered(shape, sums, bias)
+    gradient = None
+    if other is not None:
+        per_channel, per_filter = shape.channels // shape.groups, shape.filters // shape.groups
+        dtype = next(iter(sums.values())).dtype if sums else np.float32
+        gradient = np.zeros((*shape.windows.kernel, per_channel, shape.filters), dtype)
+        for place, leg in enumerate(legs):
+            if place in sums:
+                part = sums[place].reshape(*leg.windows.kernel, per_filter, per_channel)
+                gradient[leg.taps][..., leg.filters] = np.swapaxes(part, -1, -2)
+    if bias and not sums:  # an empty batch
+        return gradient, np.zeros(shape.filters)
+    return gradient, sums.get("bias")
 
 
-def total_dtype(sums: Sequence[Array], total: Array | None) -> Any:
-    return sums[0].dtype if sums else total.dtype if total is not None else np.float32
+def _legs(shape: Convolution, walks: Sequence[Phase], kernel: Array | None) -> Iterator[_Leg]:
+    for pixels, taps, windows in walks:
+        identity = windows.is_identity(shape.windows.out)
+        for c, f in zip(shape.channel_slices(), shape.filter_slices(), strict=True):
+            matrix = None
+            if kernel is not None:
+                flipped = np.swapaxes(kernel[taps], -1, -2)[..., f, :]
+                matrix = np.ascontiguousarray(flipped).reshape(-1, kernel.shape[-2])
+            yield _Leg(windows, pixels, taps, c, f, matrix, identity)
+
+
+def _is_wasteful(shape: Convolution, walks: Sequence[Phase]) -> bool:
+    """Whether windows of the output hold many more elements than windows of the input."""
+    there = sum(math.prod(walk.windows.out) * math.prod(walk.windows.kernel) for walk in walks)
+    here = math.prod(shape.windows.out) * shape.taps
+    return there > 1.25 * here
 
 
 def _images(units: Sequence[tuple[slice, slice]]) -> int:
     return units[-1][0].stop if units else 0
 
 
-def _write(
-    dx: Array, at: Any, rows: slice, channels: slice, matrix: Array, kernel: Array, whole: bool
-) -> None:
+def _write(dx: Array, leg: _Leg, rows: slice, matrix: Array, whole: bool) -> None:
     """dx[pixels] = matrix @ kernel, straight into dx where the pixels lie together."""
+    kernel: Any = leg.matrix
     if whole and (len(dx) == 1 or rows.stop - rows.start == dx.shape[1]):
         np.dot(matrix, kernel, out=dx[:, rows].reshape(-1, dx.shape[-1]))
     else:
-        place = dx[at][:, rows][..., channels]
+        place = dx[(slice(None), *leg.pixels)][:, rows][..., leg.channels]
         place[...] = matrix.dot(kernel).reshape(place.shape)
 
 
-def _accumulate(sums: list[Array], place: int, part: Array) -> None:
-    if place == len(sums):
-        sums.append(part)
+def _add(sums: Sums, key: Any, part: Array) -> None:
+    if key in sums:
+        sums[key] += part
     else:
-        sums[place] += part
+        sums[key] = part
 
 
-def _total(parts: Sequence[list[Array]]) -> list[Array]:
+def _total(parts: Sequence[Sums]) -> Sums:
     """The sums of all shares, in their order."""
-    sums = parts[0] if parts else []
-    for part in parts[1:]:
-        for place, array in enumerate(part):
-            sums[place] += array
-    return sums
+    total: Sums = {}
+    for sums in parts:
+        for key, part in sums.items():
+            _add(total, key, part)
+    return total

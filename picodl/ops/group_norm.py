@@ -15,7 +15,7 @@ from picodl.parallel import blocks_of, map_blocks
 from picodl.tensor import Tensor, record
 from picodl.typing import Array
 
-BLOCK = 1 << 16
+BLOCK = 1 << 17
 
 
 @op

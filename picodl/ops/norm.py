@@ -21,19 +21,20 @@ from picodl.parallel import blocks_of, map_blocks
 from picodl.tensor import Tensor, record
 from picodl.typing import Array
 
-BLOCK = 1 << 16  # elements of one block: a few buffers of it fit in L2
+BLOCK = 1 << 17  # elements of one block: a few buffers of it fit in L2
 
 
 class _Rows:
-    """An array whose last axis are channels, seen as a matrix with rows of about 512 elements.
+    """An array whose last axis are channels, seen as a matrix with rows of about 8192 elements.
 
-    numpy's inner loop is the last axis: (65536, 16) takes three times as long as (2048, 512).
+    numpy's inner loop is the last axis: x * vector takes 0.25 ns an element on rows of 512, and
+    0.12 on rows of 8192.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.channels = shape[-1]
         self.pixels = math.prod(shape[:-1])
-        self.times = math.gcd(self.pixels, max(1, 512 // max(1, self.channels))) or 1
+        self.times = math.gcd(self.pixels, max(1, 8192 // max(1, self.channels))) or 1
         self.width = self.channels * self.times
         self.shape = (self.pixels // self.times, self.width)
         self.blocks = blocks_of(self.shape[0], BLOCK // max(1, self.width))

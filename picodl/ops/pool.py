@@ -22,7 +22,7 @@ from picodl.parallel import blocks_of, map_blocks
 from picodl.tensor import Tensor, record
 from picodl.typing import Array
 
-BLOCK = 1 << 16  # elements of the input in one block: a quarter of L2
+BLOCK = 1 << 17  # elements of the input in one block: half of L2
 
 
 class Pooling(NamedTuple):
