@@ -8,6 +8,8 @@ from picodl.layers.activation import ELU, GELU, LeakyReLU, PReLU, ReLU, Softmax
 from picodl.layers.base import Layer
 from picodl.layers.core import Activation, Identity, Input, InputLayer, Lambda, Wrapper
 from picodl.layers.dense import Dense, Linear
+from picodl.layers.einsum_dense import EinsumDense
+from picodl.layers.embedding import Embedding, Masking, ReversibleEmbedding
 from picodl.layers.input_spec import InputSpec
 from picodl.layers.merging import (
     Add,
@@ -27,6 +29,9 @@ from picodl.layers.merging import (
     multiply,
     subtract,
 )
+from picodl.layers.recurrent import RNN, StackedRNNCells
+from picodl.layers.recurrent_cells import GRUCell, LSTMCell, SimpleRNNCell
+from picodl.layers.recurrent_layers import GRU, LSTM, SimpleRNN
 from picodl.layers.regularization import (
     ActivityRegularization,
     AlphaDropout,
@@ -37,10 +42,25 @@ from picodl.layers.regularization import (
 from picodl.layers.reshaping import Flatten, Reshape
 from picodl.layers.scaling import Normalization, Rescaling
 
+from picodl.layers.wrappers import Bidirectional, TimeDistributed
 from picodl.saving import registry, serialization
 from picodl.typing import Config
 
 __all__ = [
+    "EinsumDense",
+    "Embedding",
+    "Masking",
+    "ReversibleEmbedding",
+    "RNN",
+    "StackedRNNCells",
+    "GRUCell",
+    "LSTMCell",
+    "SimpleRNNCell",
+    "GRU",
+    "LSTM",
+    "SimpleRNN",
+    "Bidirectional",
+    "TimeDistributed",
     "ELU",
     "GELU",
     "Activation",

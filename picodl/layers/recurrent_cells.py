@@ -1,4 +1,4 @@
-"""Recurrent cells: the weights and one step of a recurrence, and how it runs over whole sequences."""
+"""Recurrent cells: the weights and one step of a recurrence, and its run over sequences."""
 
 from __future__ import annotations
 
@@ -64,9 +64,11 @@ class RecurrentCell(Layer):
         self.recurrent_dropout = fraction(self, "recurrent_dropout", recurrent_dropout)
         self.seed = seed
         self.seed_generator = random.SeedGenerator(seed)
-        self.state_size: Any = self.units if self.state_count == 1 else [self.units] * self.state_count
+        self.state_size: Any = (
+            self.units if self.state_count == 1 else [self.units] * self.state_count
+        )
         self.output_size = self.units
-        self.bias = None
+        self.bias: Any = None
 
     def build(self, input_shape: Shape) -> None:
         n, u = known_axis(self, input_shape), self.units
@@ -101,7 +103,9 @@ class RecurrentCell(Layer):
 
     def get_initial_state(self, batch_size: int) -> list[Any]:
         """Zeros for each state."""
-        return [Tensor(np.zeros((batch_size, self.units), self._dtype)) for _ in range(self.state_count)]
+        return [
+            Tensor(np.zeros((batch_size, self.units), self._dtype)) for _ in range(self.state_count)
+        ]
 
     def call(self, inputs: Any, states: Any, training: bool = False) -> tuple[Any, Any]:
         nested = isinstance(states, (list, tuple))
@@ -132,8 +136,33 @@ class RecurrentCell(Layer):
         if fused is not None:
             return fused(x, self.kernel, self.recurrent_kernel, self.bias, *states, *options)
         return composed_rnn(
-            self._step, x, self.kernel, self.recurrent_kernel, self.bias, states, self.gates, *options
+            self._step,
+            x,
+            self.kernel,
+            self.recurrent_kernel,
+            self.bias,
+            states,
+            self.gates,
+            *options,
         )
+
+    def sequence_and_states(
+        self,
+        x: Any,
+        states: Sequence[Any],
+        mask: Any = None,
+        training: bool = False,
+        go_backwards: bool = False,
+        zero_output_for_mask: bool = False,
+        return_sequences: bool = False,
+    ) -> tuple[Any, list[Any]]:
+        """The outputs (all, or the last) and the last states."""
+        whole = self.sequence(x, states, mask, training, go_backwards, zero_output_for_mask, "all")
+        steps = x.shape[1]
+        ends = [whole[:, steps + k] for k in range(self.state_count)]
+        if return_sequences:
+            return whole[:, :steps], ends
+        return (whole[:, steps - 1] if steps else ends[0]), ends
 
     def _fused(self) -> Callable[..., Any] | None:
         """The op that runs the whole sequence, if there is one for the activations."""
@@ -218,8 +247,7 @@ class _GatedCell(RecurrentCell):
 
     def _usual(self) -> bool:
         return (
-            self.activation is activations.tanh
-            and self.recurrent_activation is activations.sigmoid
+            self.activation is activations.tanh and self.recurrent_activation is activations.sigmoid
         )
 
     def settings(self) -> Config:
@@ -257,11 +285,22 @@ class LSTMCell(_GatedCell):
         recurrent_initializer: Any = "orthogonal",
         bias_initializer: Any = "zeros",
         unit_forget_bias: bool = True,
+        kernel_regularizer: Any = None,
+        recurrent_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        recurrent_constraint: Any = None,
+        bias_constraint: Any = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
             units, activation, recurrent_activation, use_bias, kernel_initializer,
-            recurrent_initializer, bias_initializer, **kwargs,
+            recurrent_initializer, bias_initializer, kernel_regularizer, recurrent_regularizer,
+            bias_regularizer, kernel_constraint, recurrent_constraint, bias_constraint, dropout,
+            recurrent_dropout, seed, **kwargs,
         )  # fmt: skip
         self.unit_forget_bias = unit_forget_bias
 
@@ -269,7 +308,9 @@ class LSTMCell(_GatedCell):
         u = self.units
         if not self.unit_forget_bias:
             return super()._first_bias(shape, dtype)
-        first, rest = (np.asarray(super(LSTMCell, self)._first_bias((n,), dtype)) for n in (u, 2 * u))
+        first, rest = (
+            np.asarray(super(LSTMCell, self)._first_bias((n,), dtype)) for n in (u, 2 * u)
+        )
         return np.concatenate([first, np.ones(u, dtype), rest])
 
     def _fused(self) -> Callable[..., Any] | None:
@@ -317,8 +358,8 @@ class GRUCell(_GatedCell):
         bias_constraint: Any = None,
         dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
-        seed: int | None = None,
         reset_after: bool = True,
+        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
