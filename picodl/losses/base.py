@@ -26,7 +26,7 @@ class Loss:
             values, whatever the weights are; "mean_with_sample_weight": over the sum of the
             weights; "sum"; "none" (or None) for the values themselves. Masked values do not count
             in a mean, and the mean of nothing is 0.
-        dtype: what predictions are computed in. Defaults to their own dtype.
+        dtype: what predictions are computed in. Defaults to their own, and float32 for float16.
 
     >>> class Pinball(Loss):
     ...     def call(self, y_true, y_pred):
@@ -309,13 +309,13 @@ def check_fraction(name: str, value: Any) -> None:
 
 
 def _floating(x: Any, dtype: Any) -> Tensor:
-    """x as a Tensor of the dtype; for None, of its own float dtype or floatx."""
+    """x as a Tensor of the dtype; for None, of its own dtype if that is at least float32."""
     tensor = x if isinstance(x, Tensor) else Tensor(x)
     own = tensor.data.dtype
     if dtype is None:
-        if own.kind == "f":
+        if own.kind == "f" and own.itemsize > 2:
             return tensor
-        dtype = config.floatx()
+        dtype = "float32" if own.kind == "f" else config.floatx()
     return tensor if own == dtype else ops.cast(tensor, dtype)
 
 

@@ -109,7 +109,9 @@ def categorical_focal_crossentropy(
 @loss_function
 def categorical_generalized_cross_entropy(y_true: Array, y_pred: Tensor, q: float = 0.5) -> Tensor:
     """The values of the loss `CategoricalGeneralizedCrossEntropy`: (..., classes) -> (...)."""
-    labels = kernels.class_numbers(y_true, y_pred.shape[:-1], y_pred.shape[-1])
+    labels = kernels.class_numbers(
+        "categorical_generalized_cross_entropy", y_true, y_pred.shape[:-1], y_pred.shape[-1]
+    )
     p = ops.squeeze(ops.take_along_axis(y_pred, labels[..., None], -1), -1)
     return (1 - ops.power(ops.maximum(p, config.epsilon()), q)) / q
 
@@ -280,7 +282,7 @@ class CrossEntropyLoss(LossFunctionWrapper):
         if y_true.shape == y_pred.shape and (classes > 1 or y_true.ndim > 1):
             return categorical_crossentropy(y_true, y_pred, True, smoothing)
         if smoothing:
-            labels = kernels.class_numbers(y_true, y_pred.shape[:-1], classes)
+            labels = kernels.class_numbers("CrossEntropyLoss", y_true, y_pred.shape[:-1], classes)
             hot = np.eye(classes, dtype=y_pred.dtype)[labels]
             return categorical_crossentropy(hot, y_pred, True, smoothing)
         return sparse_categorical_crossentropy(y_true, y_pred, True)

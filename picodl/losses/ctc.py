@@ -17,7 +17,7 @@ from picodl.typing import Array
 def ctc(y_true: Array, y_pred: Tensor) -> Tensor:
     """The values of the loss `CTC`: y_true (batch, labels), y_pred (batch, steps, classes) ->
     (batch,)."""
-    labels = whole_numbers(np.asarray(y_true))
+    labels = whole_numbers("ctc", np.asarray(y_true))
     if labels.ndim != 2 or y_pred.ndim != 3 or len(labels) != len(y_pred):
         raise ValueError(
             "ctc: expected labels (y_true) of shape (batch, labels) and logits (y_pred) of shape "

@@ -64,12 +64,13 @@ def triplet(
     same = labels[:, None] == labels[None, :]
     positive = same & (np.eye(len(labels)) == 0)
     counts = _has_triplet(labels)
+    if not counts.any():
+        return ops.sum(y_pred, 1) * 0
     d = _distances(y_pred)
     away = d.data
     if mining == "hard":
         rows = np.arange(len(labels))
-        p = np.where(positive, away, -1).argmax(1) if len(labels) else rows
-        n = np.where(same, np.inf, away).argmin(1) if len(labels) else rows
+        p, n = np.where(positive, away, -1).argmax(1), np.where(same, np.inf, away).argmin(1)
         return ops.where(counts, ops.relu(d[rows, p] - d[rows, n] + margin), 0.0)
     # for the pair (anchor a, positive b): the nearest negative beyond b, or the farthest of all
     beyond = ~same[:, None, :] & (away[:, None, :] > away[:, :, None])

@@ -312,10 +312,9 @@ class MeanMetricWrapper(Mean):
 
 
 def plain(x: Any) -> Array:
-    """x as an array."""
-    if type(x) is np.ndarray and x.dtype.kind in "fiub":
-        return x
-    return as_array(x)
+    """x as an array, half precision widened: its sums overflow."""
+    array = x if type(x) is np.ndarray and x.dtype.kind in "fiub" else as_array(x)
+    return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
 def with_mask(y: Any, sample_weight: Any) -> Any:

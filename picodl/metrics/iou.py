@@ -102,7 +102,7 @@ class IoU(Metric):
         return cut.reshape(-1)
 
     def _numbers(self, labels: Array, what: str) -> Array:
-        ids = whole_numbers(labels)
+        ids = whole_numbers(type(self).__name__, labels)
         if ids.size and (ids.min() < 0 or ids.max() >= self.num_classes):
             raise ValueError(
                 f"{type(self).__name__}: {what} must lie in the range 0 to {self.num_classes - 1}; "

@@ -307,8 +307,8 @@ class R2Score(Metric):
                 score = 1 - (1 - score) * (self.samples - 1) / rest
             else:
                 warnings.warn(
-                    f"R2Score: {self.samples} targets are too few for {self.num_regressors} "
-                    "regressors; this is the score without adjustment.",
+                    f"R2Score: the targets are too few for {self.num_regressors} regressors; this "
+                    "is the score without adjustment.",
                     stacklevel=2,
                 )
         return score if np.ndim(score) else float(score)

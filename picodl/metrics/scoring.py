@@ -98,7 +98,7 @@ class EpochScoring(Metric):
                     self._value = float(self._score(t, p, **options))
             except ValueError as error:
                 warnings.warn(
-                    f"EpochScoring {self.name!r} cannot be computed on these {len(t)} samples: "
+                    f"EpochScoring {self.name!r} cannot be computed on what came so far: "
                     f"{error} A plain function gets the predictions as they are; make_scorer turns "
                     "it into a scorer that gets classes or probabilities.",
                     stacklevel=2,

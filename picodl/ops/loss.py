@@ -93,26 +93,26 @@ def categorical_crossentropy(
         z = a - a.max(axis, keepdims=True)
         e = np.exp(z)
         s = np.add.reduce(e, axis, keepdims=True)
-        log_p = z - np.log(s)
+        surprise = np.log(s) - z
 
         def backward(g: Any) -> Any:
             g = np.expand_dims(g, axis)
-            dt = -g * log_p if target.requires_grad else None
+            dt = g * surprise if target.requires_grad else None
             return dt, g * (e * (np.add.reduce(t, axis, keepdims=True) / s) - t)
 
     else:
         _warn_of_logits(a)
         s = _total(a, axis)
         q, inside = _clipped(a / s)
-        log_p = np.log(q)
+        surprise = -np.log(q)
 
         def backward(g: Any) -> Any:
             g = np.expand_dims(g, axis)
-            dt = -g * log_p if target.requires_grad else None
+            dt = g * surprise if target.requires_grad else None
             h = -t / q * inside
             return dt, g * (h - np.add.reduce(h * q, axis, keepdims=True)) / s
 
-    y = -np.add.reduce(t * log_p, axis)
+    y = np.add.reduce(t * surprise, axis)
     return record(y, (target, output), backward, _composed_categorical(from_logits, axis))
 
 
@@ -142,7 +142,7 @@ def sparse_categorical_crossentropy(
     last = axis == a.ndim - 1
     moved = a if last else np.moveaxis(a, axis, -1)
     k = a.shape[axis]
-    labels = class_numbers(target, moved.shape[:-1], k)
+    labels = class_numbers("sparse_categorical_crossentropy", target, moved.shape[:-1], k)
     rows = moved.reshape(-1, k)
     at = np.arange(0, rows.size, k)
     at += labels.reshape(-1)
@@ -231,8 +231,8 @@ def weighted_sum(values: Tensor, weights: Array | None, share: float) -> Tensor:
 # -------------------------------------------------------------------- checks and pieces
 
 
-def class_numbers(target: Array, shape: tuple[int, ...], classes: int) -> Array:
-    """The target as whole numbers from 0 to classes - 1 in the given shape.
+def class_numbers(name: str, target: Array, shape: tuple[int, ...], classes: int) -> Array:
+    """The target of the loss of that name as whole numbers from 0 to classes - 1 in a shape.
 
     Raises:
         TypeError: for data that is not numeric.
@@ -247,23 +247,23 @@ def class_numbers(target: Array, shape: tuple[int, ...], classes: int) -> Array:
                 else ""
             )
             raise ValueError(
-                f"Expected class numbers (targets) of shape {shape} for predictions of {classes} "
-                f"classes; received targets of shape {t.shape}.{hint}"
+                f"{name}: expected class numbers (targets) of shape {shape} for predictions of "
+                f"{classes} classes; received targets of shape {t.shape}.{hint}"
             )
         t = t.reshape(shape)
-    ids = whole_numbers(t)
+    ids = whole_numbers(name, t)
     if ids.size and ids.view(np.uintp).max() >= classes:  # negative ones are huge in this view
         hint = " One output unit: BinaryCrossentropy takes labels 0 and 1." if classes == 1 else ""
         raise ValueError(
-            f"Labels (targets) must lie in the range 0 to {classes - 1} for predictions of "
+            f"{name}: labels (targets) must lie in the range 0 to {classes - 1} for predictions of "
             f"{classes} classes; received labels from {ids.min()} to {ids.max()}.{hint} To leave "
             "padding out, use ignore_class or a sample_weight of 0 with a valid label."
         )
     return ids
 
 
-def whole_numbers(labels: Array) -> Array:
-    """Labels as intp.
+def whole_numbers(name: str, labels: Array) -> Array:
+    """The labels of the loss or metric of that name, as intp.
 
     Raises:
         TypeError: for data that is not numeric.
@@ -273,14 +273,14 @@ def whole_numbers(labels: Array) -> Array:
     if kind in "iub":
         return labels.astype(np.intp, copy=False)
     if kind != "f":
-        raise TypeError(f"Labels (targets) must be numbers; received dtype {labels.dtype}.")
+        raise TypeError(f"{name}: labels (targets) must be numbers; received dtype {labels.dtype}.")
     with np.errstate(invalid="ignore"):
         ids = labels.astype(np.intp)
     if not np.array_equal(ids, labels):
         odd = labels[ids != labels].flat[0]
         raise ValueError(
-            f"Labels (targets) must be whole numbers; received {odd}. Probabilities of classes "
-            "belong to CategoricalCrossentropy."
+            f"{name}: labels (targets) must be whole numbers; received {odd}. Probabilities of "
+            "classes belong to CategoricalCrossentropy."
         )
     return ids
 
@@ -301,7 +301,7 @@ def _between_0_and_1(t: Array) -> None:
             raise ValueError(
                 f"Targets of a binary cross-entropy must lie between 0 and 1; received values from "
                 f"{low:g} to {high:g}. Labels -1 and 1 belong to a hinge loss, several classes to "
-                "SparseCategoricalCrossentropy."
+                "SparseCategoricalCrossentropy; what has a weight of 0 needs a valid target too."
             )
 
 
@@ -321,11 +321,10 @@ def _total(p: Array, axis: int) -> Array:
 
 
 def _warn_of_logits(p: Array, most: float = math.inf) -> None:
-    if p.size and ((low := p.min()) < 0 or (most < math.inf and p.max() > most)):
-        warnings.warn(
-            f"A cross-entropy expected probabilities, but received values from {low:g} to "
-            f"{p.max():g}. Raw scores of a last layer without softmax or sigmoid are logits: pass "
-            "from_logits=True.",
+    if p.size and (p.min() < 0 or (most < math.inf and p.max() > most)):
+        warnings.warn(  # the same text for every batch, so that it is shown once
+            "A cross-entropy expected probabilities, but received values outside of 0 to 1. Raw "
+            "scores of a last layer without softmax or sigmoid are logits: pass from_logits=True.",
             stacklevel=4,
         )
 
