@@ -24,6 +24,8 @@ from picodl.ops.compare import (
 from picodl.ops.control import (
     associative_scan, cond, fori_loop, map, scan, switch, vectorize, vectorized_map, while_loop,
 )
+from picodl.ops.conv import conv
+from picodl.ops.conv_transpose import conv_transpose
 from picodl.ops.creation import (
     arange, array, bartlett, blackman, copy, empty, empty_like, eye, full, full_like, geomspace,
     hamming, hanning, identity, kaiser, linspace, logspace, ones, ones_like, tri, vander, zeros,
@@ -31,6 +33,7 @@ from picodl.ops.creation import (
 )
 from picodl.ops.ctc import ctc_decode, ctc_loss
 from picodl.ops.diagonals import diag, diagflat, diagonal, trace, tril, triu
+from picodl.ops.depthwise import depthwise_conv, separable_conv
 from picodl.ops.elementwise import (
     abs, absolute, add, ceil, clip, divide, divide_no_nan, fabs, floor, floor_divide, fmod, maximum,
     minimum, mod, multiply, nan_to_num, negative, nextafter, power, remainder, round, sign, signbit,
@@ -50,6 +53,7 @@ from picodl.ops.linalg import (
     cholesky, cholesky_inverse, det, eig, eigh, inv, logdet, lstsq, lu_factor, matrix_rank,
     pinv, qr, slogdet, solve, solve_triangular, svd,
 )
+from picodl.ops.group_norm import group_normalization
 from picodl.ops.linear import dense, einsum, matmul
 from picodl.ops import noise
 from picodl.ops.nan import (
@@ -57,6 +61,10 @@ from picodl.ops.nan import (
     nanprod, nanquantile, nanstd, nansum, nanvar,
 )
 from picodl.ops.noise import dropout
+from picodl.ops.norm import (
+    batch_normalization, layer_normalization, normalize_batch, rms_normalization, scale_and_shift,
+)
+from picodl.ops.pool import adaptive_average_pool, adaptive_max_pool, average_pool, max_pool
 from picodl.ops.patches import (
     depth_to_space, fold, normalize, rearrange, space_to_depth, unfold,
 )

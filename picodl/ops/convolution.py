@@ -10,120 +10,19 @@ pixel meets every s-th tap only, so `spread` is one walk of stride 1 for each re
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from picodl.ops.windows import Columns, Windows, row_chunks, units_of
+from picodl.ops.conv_plan import Convolution, Phase, phases
+from picodl.ops.windows import Columns, Windows, row_chunks
 from picodl.parallel import map_blocks, shares_of
 from picodl.typing import Array
 
 Source = Callable[[int, slice], Array]
 Sums = dict[Any, Array]
-
-
-class Convolution(NamedTuple):
-    """What is known before the numbers: shapes and windows of a convolution.
-
-    Args:
-        windows: over the input's spatial axes.
-        sizes: of these axes.
-        channels: of the input.
-        filters: of the output.
-        groups: the channels and the filters fall into this many groups that do not meet.
-    """
-
-    windows: Windows
-    sizes: tuple[int, ...]
-    channels: int
-    filters: int
-    groups: int
-
-    def channel_slices(self) -> list[slice]:
-        n = self.channels // self.groups
-        return [slice(g * n, (g + 1) * n) for g in range(self.groups)]
-
-    def filter_slices(self) -> list[slice]:
-        n = self.filters // self.groups
-        return [slice(g * n, (g + 1) * n) for g in range(self.groups)]
-
-    def units(self, images: int, both_ways: bool = False) -> list[tuple[slice, slice]]:
-        """The blocks of a walk over the windows of so many images.
-
-        Args:
-            images: the size of the batch.
-            both_ways: make them small enough for the walk over the output as well.
-        """
-        width = self.taps * self.channels
-        if both_ways:
-            width = max(width, self.taps * self.filters // math.prod(self.windows.strides))
-        return units_of(self.windows, images, width // self.groups)
-
-    @property
-    def taps(self) -> int:
-        return math.prod(self.windows.kernel)
-
-    def columns(self, block: Array, bias: bool) -> list[Columns]:
-        """Buffers for the windows of such a block, one per group, with ones for a bias."""
-        ones = bias and not self.is_pointwise()
-        slices = self.channel_slices()
-        return [Columns(self.windows, block.shape, block.dtype, c, ones) for c in slices]
-
-    def is_pointwise(self) -> bool:
-        """Whether the columns are the pixels themselves, so that nothing need be copied."""
-        return self.windows.is_identity(self.sizes)
-
-    def work(self, images: int) -> float:
-        """Microseconds of one product, roughly: 100 GFLOP/s and a nanosecond per copied number."""
-        columns = images * math.prod(self.windows.out) * self.taps * self.channels // self.groups
-        return columns * (self.filters * 2e-5 + 1e-3)
-
-
-class Phase(NamedTuple):
-    """The input pixels of one remainder modulo the strides, and the taps that meet them."""
-
-    pixels: tuple[slice, ...]
-    taps: tuple[slice, ...]
-    windows: Windows
-
-
-@functools.lru_cache(maxsize=256)
-def phases(windows: Windows, sizes: tuple[int, ...]) -> list[Phase]:
-    """One stride-1 walk over the output for each remainder; none where no tap meets a pixel.
-
-    Pixel i = r + q * s meets tap t of window o where o * s + t * d = i + before: taps t0,
-    t0 + step, ... with step = s / gcd(s, d), each window further down than the last.
-    """
-    choices = []
-    for n, k, s, d, before in zip(sizes, *windows[:4], strict=True):
-        axis = []
-        for r in range(min(s, n)):
-            taps = [t for t in range(k) if (t * d - r - before) % s == 0]
-            if taps:
-                step = s // math.gcd(s, d)
-                first = (r + before - taps[-1] * d) // s
-                reversed_taps = slice(taps[-1], taps[0] - 1 if taps[0] else None, -step)
-                axis.append(
-                    (
-                        slice(r, n, s),
-                        reversed_taps,
-                        len(taps),
-                        d * step // s if len(taps) > 1 else 1,
-                        -first,
-                        -(-(n - r) // s),
-                    )
-                )
-        choices.append(axis)
-    found = []
-    for pick in itertools.product(*choices):
-        pixels, taps, kernel, dilation, before, out = zip(*pick, strict=True)
-        ones = (1,) * len(sizes)
-        found.append(Phase(pixels, taps, Windows(kernel, ones, dilation, before, out)))
-    return found
 
 
 def _matrix(columns: Columns, block: Array, rows: slice, identity: bool) -> Array:

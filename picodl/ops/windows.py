@@ -198,7 +198,7 @@ class Columns:
             offset += self.channels.start * item
         else:
             padded = np.zeros((n, *(b - a for a, b in ranges), self.count), self.dtype)
-            pairs = [_overlap(a, b, size) for (a, b), size in zip(ranges, sizes, strict=True)]
+            pairs = [overlap(a, b, size) for (a, b), size in zip(ranges, sizes, strict=True)]
             inside = (slice(None), *(pair[0] for pair in pairs))
             taken = (slice(None), *(pair[1] for pair in pairs), self.channels)
             steps, offset = padded.strides, 0
@@ -218,7 +218,7 @@ def _steps(shape: Sequence[int], item: int) -> tuple[int, ...]:
     return tuple(steps[: len(shape)])
 
 
-def _overlap(a: int, b: int, size: int) -> tuple[slice, slice]:
+def overlap(a: int, b: int, size: int) -> tuple[slice, slice]:
     """Where the range a..b meets 0..size: in the range's own numbers, and in the axis's."""
     first, last = max(a, 0), min(b, size)
     if first >= last:
