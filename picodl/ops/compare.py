@@ -69,8 +69,17 @@ left_shift = _bits("left_shift", np.left_shift, "The bits of x moved y places up
 right_shift = _bits("right_shift", np.right_shift, "The bits of x moved y places down")
 bitwise_left_shift, bitwise_right_shift = left_shift, right_shift
 
-gcd = _bits("gcd", np.gcd, "The greatest common divisor")
-lcm = _bits("lcm", np.lcm, "The least common multiple")
+
+@op
+def gcd(x1: Array, x2: Array) -> Tensor:
+    """The greatest common divisor of integers, elementwise. Not differentiable."""
+    return record(np.gcd(x1, x2))
+
+
+@op
+def lcm(x1: Array, x2: Array) -> Tensor:
+    """The least common multiple of integers, elementwise. Not differentiable."""
+    return record(np.lcm(x1, x2))
 
 
 @op

@@ -50,20 +50,29 @@ def _length(structure: Any, name: str) -> int:
 
 @_symbolic
 def cond(pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
-    """true_fn() if pred holds, else false_fn(); only that one is called."""
+    """true_fn() if pred holds, else false_fn(); only that one is called.
+
+    Gradient: that of the one that was called.
+    """
     return true_fn() if bool(pred) else false_fn()
 
 
 @_symbolic
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """branches[index](*operands), the index kept within the range of the branches."""
+    """branches[index](*operands), the index kept within the range of the branches.
+
+    Gradient: that of the branch that was called.
+    """
     i = int(as_array(index))
     return branches[builtins.min(builtins.max(i, 0), len(branches) - 1)](*operands)
 
 
 @_symbolic
 def map(f: Callable[..., Any], xs: Any) -> Any:
-    """f of each slice along the first axis of xs (an array or a nest of them), stacked."""
+    """f of each slice along the first axis of xs (an array or a nest of them), stacked.
+
+    Gradient: that of f, slice by slice.
+    """
     n = _length(xs, "map")
     if n == 0:
         raise ValueError("map needs at least one element to know what f returns.")
@@ -167,7 +176,10 @@ def while_loop(
 
 @_symbolic
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[..., Any], init_val: Any) -> Any:
-    """body_fun(i, value) for i from lower up to, without, upper; the last value."""
+    """body_fun(i, value) for i from lower up to, without, upper; the last value.
+
+    Gradient: that of the calls, as with every loop here.
+    """
     value = init_val
     for i in builtins.range(int(lower), int(upper)):
         value = body_fun(i, value)

@@ -251,7 +251,7 @@ minimum = _extremum("minimum", np.minimum, np.less, "smaller")
 
 
 @op
-def clip(x: Numeric, x_min: Numeric | None = None, x_max: Numeric | None = None) -> Tensor:
+def clip(x: Numeric, x_min: Numeric | None, x_max: Numeric | None) -> Tensor:
     """x kept between x_min and x_max, elementwise; None for no bound.
 
     Gradient: dx = g where x lies strictly inside, else 0. Bounds that require a gradient get g
