@@ -1,6 +1,7 @@
 """Files: Keras's formats both ways, safe to load, written whole or not at all."""
 
 from picodl.saving.api import load_model, load_weights, model_from_json, save_model, save_weights
+from picodl.saving.describe import convert, describe
 from picodl.saving.files import FileError
 from picodl.saving.registry import (
     CustomObjectScope,
@@ -15,7 +16,9 @@ from picodl.saving.serialization import deserialize_keras_object, serialize_kera
 __all__ = [
     "CustomObjectScope",
     "FileError",
+    "convert",
     "custom_object_scope",
+    "describe",
     "deserialize_keras_object",
     "get_custom_objects",
     "get_registered_name",

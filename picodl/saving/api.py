@@ -82,9 +82,9 @@ def load_model(
         if os.path.isdir(path):
             return keras_zip.read_model(keras_zip.Folder(path), compile)
         with open(path, "rb") as file:
-            if _kind(file) == "zip":
+            if kind_of(file) == "zip":
                 return keras_zip.read_model(keras_zip.Archive(file), compile)
-            if _kind(file) == "hdf5":
+            if kind_of(file) == "hdf5":
                 with open_hdf5(file) as root:
                     return legacy_h5.read_model(root, compile)
         raise FileError(
@@ -167,7 +167,7 @@ def load_weights(
             _load_members(keras_zip.Folder(path), model, skip_mismatch)
             return
         with open(path, "rb") as file:
-            kind = _kind(file)
+            kind = kind_of(file)
             if kind == "hdf5":
                 with open_hdf5(file) as root:
                     _load_hdf5(root, model, skip_mismatch, by_name)
@@ -204,7 +204,7 @@ def _load_members(members: Any, model: Any, skip_mismatch: bool) -> None:
         weights_h5.read_weights(root, model, skip_mismatch)
 
 
-def _kind(file: Any) -> str:
+def kind_of(file: Any) -> str:
     """What a file is, by its first bytes."""
     for offset in (0, 512, 1024, 2048, 4096):  # HDF5 may begin with a block of the user's
         file.seek(offset)

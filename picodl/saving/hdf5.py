@@ -114,6 +114,7 @@ class Group:
             group, base, depth = stack.pop()
             if depth > GROUP_DEPTH:
                 raise FileError(f"{group.path[:80]}... is nested more than {GROUP_DEPTH} deep.")
+            below: list[tuple[Group, str, int]] = []
             for name in group.names():
                 count += 1
                 if count > ITEMS:
@@ -127,7 +128,8 @@ class Group:
                     address = h5py.h5o.get_info(child.id).addr
                     if address not in seen:
                         seen.add(address)
-                        stack.append((child, _join(base, name), depth + 1))
+                        below.append((child, _join(base, name), depth + 1))
+            stack.extend(reversed(below))
         return found
 
     def text(self, attribute: str) -> str | None:

@@ -45,9 +45,10 @@ def write_model(stream: Any, model: Any) -> None:
         _write_layers(file.create_group("model_weights"), model, "model_weights/")
         if training:
             optimizer = training.pop("optimizer", None)
+            training = _without_modules(training)
             if optimizer:
                 training["optimizer_config"] = _plain(optimizer)
-            file.attrs["training_config"] = json.dumps(_without_modules(training))
+            file.attrs["training_config"] = json.dumps(training)
             _write_optimizer(file.create_group("optimizer_weights"), model.optimizer)
 
 

@@ -133,7 +133,7 @@ def weight_pairs(model: Any, found: Mapping[str, Item], skip_mismatch: bool = Fa
                 problems.append(problem)
         if len(problems) == bad:
             pairs += [(variable, found[path], label) for variable, path, label in triples]
-    extra = [path for path in found if path not in known]
+    extra = [p for p in found if p not in known and not p.startswith("optimizer/")]
     if problems or extra:
         said = describe_mismatch(problems, extra)
         if not skip_mismatch:

@@ -1,0 +1,42 @@
+"""`python -m picodl inspect FILE` and `python -m picodl convert SOURCE TARGET`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: without the program's name; None for those of the process.
+
+    Returns: the exit status: 0, or 1 after an error, which is told on stderr.
+    """
+    import picodl
+
+    parser = argparse.ArgumentParser(prog="python -m picodl", description="Look at model files.")
+    parser.add_argument("--version", action="version", version=f"picodl {picodl.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    inspect = commands.add_parser("inspect", help="say what a weights or model file holds")
+    inspect.add_argument("file", nargs="+", help=".weights.h5, .keras, .h5, .npz or .safetensors")
+    convert = commands.add_parser("convert", help="write a file's content in another format")
+    convert.add_argument("source")
+    convert.add_argument("target", help="its ending says the format")
+    given = parser.parse_args(arguments)
+    try:
+        if given.command == "inspect":
+            for file in given.file:
+                print(picodl.saving.describe(file))
+        else:
+            picodl.saving.convert(given.source, given.target)
+    except (OSError, ValueError) as error:
+        print(f"picodl: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
