@@ -3,7 +3,7 @@ import builtins
 import numpy as np
 import pytest
 
-from picodl import layers, ops, visualize
+from picodl import Input, Model, Sequential, layers, ops, visualize
 from picodl.scalar import MLP, Value
 from picodl.tensor import Tensor
 
@@ -192,3 +192,39 @@ def test_without_matplotlib_the_extra_is_named(without):
     without("matplotlib")
     with pytest.raises(ImportError, match=r"picodl\[viz\]"):
         visualize.plot_history({"loss": [1.0]})
+
+
+@pytest.fixture
+def model():
+    x = Input((4,), name="x")
+    inner = Sequential([Input((4,)), layers.Dense(4, activation="relu", name="in")], name="nest")
+    y = layers.Add(name="sum")([x, inner(x)])
+    return Model(x, layers.Dense(2, name="out")(y))
+
+
+def test_model_to_dot_draws_layers_and_arrows(model):
+    picture = visualize.model_to_dot(model, show_shapes=True)
+    assert str(picture).splitlines() == [
+        "n0 x (Input) (None, 4)",
+        "n1 nest (Sequential) (None, 4) <- n0",
+        "n2 sum (Add) (None, 4) <- n0, n1",
+        "n3 out (Dense) (None, 2) <- n2",
+    ]
+    assert picture.dot.count("->") == 4 and "rankdir=TB" in picture.dot
+
+
+def test_nested_models_are_expanded_in_a_frame(model):
+    picture = visualize.model_to_dot(
+        model, expand_nested=True, show_layer_activations=True, show_trainable=True
+    )
+    assert "subgraph cluster_1" in picture.dot and 'label="nest"' in picture.dot
+    assert "in (Dense) activation relu trainable" in str(picture)
+
+
+def test_plot_model_writes_files(model, tmp_path):
+    visualize.plot_model(model, tmp_path / "model.dot")
+    model.plot(tmp_path / "model.txt", show_layer_names=True)
+    assert (tmp_path / "model.dot").read_text().startswith("digraph {")
+    assert "sum (Add)" in (tmp_path / "model.txt").read_text()
+    with pytest.raises(ValueError, match='"late" has no graph to draw'):
+        visualize.plot_model(Sequential([layers.Dense(1)], name="late"), tmp_path / "m.dot")

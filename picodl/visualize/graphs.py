@@ -9,6 +9,7 @@ import numpy as np
 
 from picodl.scalar import Value
 from picodl.tensor import Tensor, gradients, graph_behind
+from picodl.visualize.picture import Picture, escape, need_graphviz
 
 # -------------------------------------------------------------------- graphs of Tensors
 
@@ -24,7 +25,7 @@ _SCALE = (
 _EXPLODED = ("#e6550d", "exploding")
 
 
-class GraphPicture:
+class GraphPicture(Picture):
     """The graph behind a tensor: `str()` gives a tree of text, `save` a file, `dot` the source.
 
     Attributes:
@@ -53,7 +54,7 @@ class GraphPicture:
         for place, (x, title, norm) in enumerate(self.nodes):
             color, word = _judge(norm)
             lines.append(
-                f'  n{place} [label="{_escape(title)}\\n{_escape(_facts(x, norm, word))}", '
+                f'  n{place} [label="{escape(title)}\\n{escape(_facts(x, norm, word))}", '
                 f'fillcolor="{color}"{"" if x._inputs else ", shape=ellipse"}];'
             )
             lines += [f"  n{self._place[id(a)]} -> n{place};" for a in x._inputs]
@@ -82,42 +83,6 @@ class GraphPicture:
                 stack.append((trunk, depth))
             stack += [(a, depth + 1) for a in reversed(inputs) if a is not trunk]
         return "\n".join(lines)
-
-    __repr__ = __str__
-
-    def _repr_svg_(self) -> str | None:
-        """What a notebook shows; without graphviz it falls back on the text."""
-        try:
-            return self._render("svg").decode()
-        except ImportError:
-            return None
-
-    def save(self, path: str | os.PathLike[str]) -> str:
-        """Write the picture; the ending says what: .svg, .png, .pdf, .dot or .txt.
-
-        Returns:
-            The path.
-
-        Raises:
-            ImportError: for pictures, without graphviz. .dot and .txt need nothing.
-        """
-        path = os.fspath(path)
-        kind = os.path.splitext(path)[1].removeprefix(".").lower() or "svg"
-        text = {"dot": self.dot, "txt": str(self)}.get(kind)
-        content = (text + "\n").encode() if text is not None else self._render(kind)
-        with open(path, "wb") as file:
-            file.write(content)
-        return path
-
-    def _render(self, kind: str) -> bytes:
-        graphviz = _graphviz()
-        try:
-            return graphviz.Source(self.dot).pipe(format=kind)
-        except graphviz.ExecutableNotFound as error:
-            raise ImportError(
-                "The program `dot` was not found. Install graphviz from your system's packages "
-                "(apt install graphviz, brew install graphviz), or save to .dot or .txt."
-            ) from error
 
 
 def draw_graph(loss: Tensor, to_file: str | os.PathLike[str] | None = None) -> GraphPicture:
@@ -177,10 +142,6 @@ def _judge(norm: float | None) -> tuple[str, str]:
     return _EXPLODED
 
 
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
-
-
 def _norm(g: Any) -> float:
     return float(np.sqrt(np.sum(np.square(np.asarray(g), dtype=np.float64))))
 
@@ -208,18 +169,10 @@ def draw_dot(root: Value, format: str = "svg", rankdir: str = "LR") -> Any:
         ImportError: without graphviz.
     """
     nodes, edges = trace(root)
-    dot = _graphviz().Digraph(format=format, graph_attr={"rankdir": rankdir})
+    dot = need_graphviz().Digraph(format=format, graph_attr={"rankdir": rankdir})
     for n in sorted(nodes, key=lambda n: n._order):
         label = f"{n._op or 'value'} | data {n.data:.4f} | grad {n.grad:.4f}"
         dot.node(name=str(id(n)), label=label, shape="record")
     for a, b in sorted(edges, key=lambda edge: (edge[1]._order, edge[0]._order)):
         dot.edge(str(id(a)), str(id(b)))
     return dot
-
-
-def _graphviz() -> Any:
-    try:
-        import graphviz
-    except ImportError as error:
-        raise ImportError("Pictures of graphs need graphviz: pip install 'picodl[viz]'.") from error
-    return graphviz
