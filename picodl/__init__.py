@@ -52,16 +52,19 @@ def version() -> str:
 
 # imported when first used: what a training script may not need
 _LAZY = ("backend", "datasets", "export", "saving", "scalar", "testing", "visualize", "wrappers")
+_LAZY_NAMES = {"explain": "inspection", "Population": "population"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return importlib.import_module(f"picodl.{name}")
+    if name in _LAZY_NAMES:
+        return getattr(importlib.import_module(f"picodl.{_LAZY_NAMES[name]}"), name)
     raise AttributeError(f"module 'picodl' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY])
+    return sorted([*globals(), *_LAZY, *_LAZY_NAMES])
 
 
 __all__ = [
