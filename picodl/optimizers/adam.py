@@ -56,36 +56,39 @@ class Adam(Optimizer):
         return [self.slots[:2], self.slots[2:]]
 
     def numbers(self, step: int, learning_rate: float) -> tuple[float, ...]:
-        correction = math.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
-        return learning_rate * correction, 1 - self.beta_1, 1 - self.beta_2, self.epsilon
+        return adam_numbers(step, learning_rate, self.beta_1, self.beta_2, self.epsilon)
 
     def update_step(self, gradient: Array, variable: Array, *args: Any) -> None:
-        if not self.amsgrad:
-            adam_step(gradient, variable, *args)
-            return
-        alpha, share_1, share_2, epsilon, m, v, highest, scratch = args
-        adam_step(gradient, variable, alpha, share_1, share_2, epsilon, m, v, scratch, highest)
+        if self.amsgrad:
+            args = (*args[:-2], args[-1], args[-2])  # the slot velocity_hat comes last
+        adam_step(gradient, variable, *args)
 
 
 def adam_step(
     gradient: Array,
     variable: Array,
     alpha: Any,
-    share_1: Any,
-    share_2: Any,
     epsilon: Any,
+    beta_1: Any,
+    share: Any,
+    beta_2: Any,
+    ratio: Any,
     m: Array,
     v: Array,
     scratch: Array,
     highest: Array | None = None,
 ) -> None:
-    """Adam's rule, in 12 calls; with `highest`, the largest v so far divides."""
-    np.subtract(gradient, m, out=scratch)
-    scratch *= share_1
+    """Adam's rule in 12 calls; with `highest`, the largest v so far divides.
+
+    The numbers after `variable` are those of `adam_numbers`. Nearly all calls write to one of their
+    inputs, which is up to twice as fast as to another array.
+    """
+    np.multiply(gradient, share, out=scratch)
+    m *= beta_1
     m += scratch
-    np.multiply(gradient, gradient, out=scratch)
-    scratch -= v
-    scratch *= share_2
+    np.multiply(scratch, scratch, out=scratch)
+    scratch *= ratio
+    v *= beta_2
     v += scratch
     if highest is not None:
         v = np.maximum(highest, v, out=highest)
@@ -94,6 +97,15 @@ def adam_step(
     np.divide(m, scratch, out=scratch)
     scratch *= alpha
     variable -= scratch
+
+
+def adam_numbers(
+    step: int, learning_rate: float, beta_1: float, beta_2: float, epsilon: float
+) -> tuple[float, ...]:
+    """alpha, epsilon, beta_1, 1 - beta_1, beta_2, and (1 - beta_2) / (1 - beta_1)**2."""
+    alpha = learning_rate * math.sqrt(1 - beta_2**step) / (1 - beta_1**step)
+    share = 1 - beta_1
+    return alpha, epsilon, beta_1, share, beta_2, (1 - beta_2) / share**2
 
 
 class AdamW(Adam):

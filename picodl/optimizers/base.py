@@ -243,7 +243,7 @@ class Optimizer:
             self._average(plan, step)
         for parameter in plan.constrained:
             parameter.data[...] = as_array(parameter.constraint(parameter.data))
-        self._iterations.data += 1
+        self._iterations.data[...] = iteration + 1
 
     def _step_block(self, block: Any) -> None:
         run, part, values, slots = block

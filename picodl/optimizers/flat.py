@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from picodl.module import Parameter
-from picodl.parallel import blocks_of
+from picodl.parallel import shares_of
 from picodl.typing import Array
 
 BLOCK = 1 << 16  # elements of a block: smaller ones make threads wait for each other
@@ -135,7 +135,7 @@ class Run:
         if not segment.shaped and stop - start > BLOCK:
             self.blocks = [
                 (self, part, self.values[part], [slot[part] for slot in mine])
-                for part in blocks_of(stop - start, BLOCK)
+                for part in shares_of(stop - start, -(-(stop - start) // BLOCK))
             ]
 
     def gather(self, gradients: Sequence[Array]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from picodl.optimizers.adam import adam_step
+from picodl.optimizers.adam import adam_numbers, adam_step
 from picodl.optimizers.base import Optimizer
 from picodl.typing import Array
 
@@ -136,15 +136,16 @@ class Muon(Optimizer):
         return self.adam_weight_decay if self._is_adams(parameter) else self.weight_decay
 
     def numbers(self, step: int, learning_rate: float) -> tuple[float, ...]:
-        b1, b2 = self.adam_beta_1, self.adam_beta_2
-        alpha = learning_rate * self.adam_lr_ratio * math.sqrt(1 - b2**step) / (1 - b1**step)
-        return learning_rate, alpha, 1 - b1, 1 - b2, self.epsilon
+        rate = learning_rate * self.adam_lr_ratio
+        adams = adam_numbers(step, rate, self.adam_beta_1, self.adam_beta_2, self.epsilon)
+        return learning_rate, *adams
 
     def update_step(self, gradient: Array, variable: Array, *args: Any) -> None:
-        rate, alpha, share_1, share_2, epsilon, m, *velocity, scratch = args
-        if velocity:
-            adam_step(gradient, variable, alpha, share_1, share_2, epsilon, m, velocity[0], scratch)
+        rate, *adams = args
+        if len(adams) == 9:  # with a velocity
+            adam_step(gradient, variable, *adams)
             return
+        *_, m, scratch = adams
         m *= self.momentum
         m += gradient
         u = gradient + self.momentum * m if self.nesterov else m
