@@ -201,8 +201,9 @@ def get(identifier: Any) -> Callable[..., Any]:
 
 def serialize(activation: Any) -> Any:
     """The plain name of a built-in activation; a config for registered functions and layers."""
-    if callable(activation) and _BY_NAME.get(getattr(activation, "__name__", "")) is activation:
-        return activation.__name__
+    name = getattr(activation, "__name__", "")
+    if name and _BY_NAME.get(name) is activation:
+        return name
     return serialization.serialize_keras_object(activation)
 
 

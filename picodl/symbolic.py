@@ -151,10 +151,12 @@ def is_symbolic(structure: Any) -> bool:
     """Whether any leaf of a structure is a Symbol."""
     if isinstance(structure, Symbol):
         return True
-    if isinstance(structure, dict):
-        return any(is_symbolic(part) for part in structure.values())
-    if isinstance(structure, (list, tuple)):
-        return any(is_symbolic(part) for part in structure)
+    if isinstance(structure, (list, tuple, dict)):
+        for part in structure.values() if isinstance(structure, dict) else structure:
+            kind = type(part)
+            if kind is not Tensor and kind is not np.ndarray and is_symbolic(part):
+                return True
+        return False
     if isinstance(structure, slice):
         return any(isinstance(p, Symbol) for p in (structure.start, structure.stop, structure.step))
     return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -440,6 +441,9 @@ def gradients(
 ) -> list[tuple[Tensor, Any]]:
     """Walk back from outputs; pairs of (leaf, gradient) for what was reached.
 
+    Here alone gradients are added up, broadcasting is undone, and each gradient gets the shape and
+    dtype of its tensor.
+
     Args:
         outputs: the tensors to start from.
         upstream: one gradient per output; None stands for ones.
@@ -454,7 +458,8 @@ def gradients(
     grads: dict[int, Any] = {}
     for out, g in zip(outputs, upstream, strict=True):
         if out.requires_grad:
-            _add(grads, out, _seed(out, g, create_graph))
+            seed = _seed(out, g, create_graph)
+            grads[id(out)] = seed + grads[id(out)] if id(out) in grads else seed
     ends = {id(x) for x in stop}
     nodes, leaves = graph_behind(outputs, ends)
     recording = thread.recording
@@ -472,14 +477,20 @@ def gradients(
                     parts = node._backward(g)  # type: ignore[misc]
                 for x, dx in zip(node._inputs, parts, strict=True):
                     if dx is not None and x.requires_grad:
-                        _add(grads, x, dx)
+                        data = x.data
+                        if dx.shape != data.shape:
+                            dx = unbroadcast(dx, data.shape)
+                        if dx.dtype is not data.dtype and dx.dtype != data.dtype:
+                            dx = dx.astype(data.dtype)
+                        key = id(x)
+                        grads[key] = grads[key] + dx if key in grads else dx
             if not retain_graph:
                 node._backward = _used
                 node._inputs = ()
     finally:
         thread.recording = recording
-    wanted = stop or leaves
-    return [(x, grads[id(x)]) for x in wanted if id(x) in grads]
+    found = [(x, grads[id(x)]) for x in stop or leaves if id(x) in grads]
+    return found if create_graph else [(x, np.asarray(g)) for x, g in found]
 
 
 def graph_behind(
@@ -509,8 +520,7 @@ def graph_behind(
     return nodes, leaves
 
 
-def _age(node: Tensor) -> int:
-    return node._order
+_age = operator.attrgetter("_order")
 
 
 def _seed(out: Tensor, g: Any, create_graph: bool) -> Any:
@@ -527,20 +537,6 @@ def _seed(out: Tensor, g: Any, create_graph: bool) -> Any:
                 f"{out.data.shape}."
             )
     return Tensor(array) if create_graph else array
-
-
-def _add(grads: dict[int, Any], x: Tensor, dx: Any) -> None:
-    """Add dx to what x has got, in x's shape and dtype: the one place that undoes broadcasting."""
-    data = x.data
-    if dx.shape != data.shape:
-        dx = unbroadcast(dx, data.shape)
-    if dx.dtype != data.dtype:
-        dx = dx.astype(data.dtype)
-    elif type(dx) is np.float32 or type(dx) is np.float64:
-        dx = np.asarray(dx)
-    key = id(x)
-    before = grads.get(key)
-    grads[key] = dx if before is None else before + dx
 
 
 def unbroadcast(g: Any, shape: Shape) -> Any:

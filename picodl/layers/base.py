@@ -14,6 +14,7 @@ import numpy as np
 
 from picodl import config, initializers, naming, regularizers, symbolic, tree
 from picodl.config import thread
+from picodl.layers.input_spec import InputSpec
 from picodl.layers.signature import CallSignature
 from picodl.module import Module, Parameter
 from picodl.symbolic import Spec, Step, Symbol
@@ -298,7 +299,10 @@ class Layer(Module):
                 mask = kwargs["mask"]
         if not self.built:
             self._build_for(signature, args, kwargs)
-        if self.input_spec is not None:
+        spec = self.input_spec
+        if spec is not None and not (
+            type(x) is Tensor and type(spec) is InputSpec and spec.fits(x.shape)
+        ):
             self._check(args[0] if args else next(iter(kwargs.values())))
         if mask is not None and signature.mask and "mask" not in kwargs:
             kwargs["mask"] = mask

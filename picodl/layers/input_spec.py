@@ -44,6 +44,20 @@ class InputSpec:
         self.name = name
         self.optional = optional
 
+    def fits(self, shape: Shape) -> bool:
+        """Whether a shape is surely what is expected: a quick look before `check`."""
+        rank = len(shape)
+        if self.min_ndim is not None and rank < self.min_ndim:
+            return False
+        if self.ndim is not None and rank != self.ndim:
+            return False
+        if self.shape is not None or self.max_ndim is not None or self.dtype is not None:
+            return False  # needs the closer look
+        for axis, size in self.axes.items():
+            if size is not None and (not -rank <= axis < rank or shape[axis] != size):
+                return False
+        return True
+
     def check(self, layer: Any, shape: Shape, dtype: Any = None) -> None:
         """Compare with a shape.
 

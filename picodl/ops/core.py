@@ -39,14 +39,29 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
         kind = _KINDS.get(note.removeprefix("list[").removesuffix("]"))
         if kind is not None:
             inputs.append((place, name, kind, many))
-    only = inputs[0][2] if len(inputs) == 1 and not inputs[0][3] and inputs[0][0] == 0 else None
+    # the short path: all inputs given by position, and nothing to convert
+    kinds = [kind for _, _, kind, many in inputs if not many]
+    short = len(kinds) == len(inputs) and [i[0] for i in inputs] == list(range(len(inputs)))
+    mixed = len(inputs) > 1  # an integer among several inputs takes the dtype of the others
+    input_names = {name for _, name, _, _ in inputs}
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if only is not None and args:  # the short path of ops of one input
-            x = args[0]
-            if isinstance(x, Tensor) and (only is _NUMERIC or x.data.dtype.kind == "f"):
-                return function(*args, **kwargs)
+        if short and (not kwargs or input_names.isdisjoint(kwargs)):
+            seen = False
+            for x, kind in zip(args, kinds, strict=False):
+                if kind is _PLAIN:
+                    if type(x) is not np.ndarray:
+                        break
+                elif isinstance(x, Tensor):
+                    if x.data.dtype.kind != "f" and (mixed or kind is _FLOATING):
+                        break
+                    seen = True
+                elif x is not None:
+                    break
+            else:
+                if seen:
+                    return function(*args, **kwargs)
         symbols = tensors = False
         dtype = None  # what plain data is converted to
         found = []
