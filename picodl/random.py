@@ -32,6 +32,21 @@ def set_seed(seed: int | None) -> None:
     _global.clear()
 
 
+def get_state() -> dict[str, Any]:
+    """The state of automatic seeds and of draws without a seed, for `set_state`."""
+    return {"seeds": _seeds.getstate(), "global": _global[0].get_state() if _global else None}
+
+
+def set_state(state: dict[str, Any]) -> None:
+    """Go on from a state that `get_state` gave."""
+    version, words, gauss = state["seeds"]
+    _seeds.setstate((version, tuple(words), gauss))
+    _global.clear()
+    if state["global"] is not None:
+        _global.append(SeedGenerator(0))
+        _global[0].set_state(state["global"])
+
+
 def next_seed() -> int:
     """The next automatic seed: a number from 1 to 1e9."""
     return _seeds.randint(1, int(1e9))

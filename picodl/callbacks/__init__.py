@@ -5,5 +5,11 @@ from picodl.callbacks.history import History
 from picodl.callbacks.progress import Progbar, ProgbarLogger
 from picodl.callbacks.functions import LambdaCallback
 from picodl.callbacks.stopping import EarlyStopping, TerminateOnNaN, TimeStopping
+from picodl.callbacks.learning_rate import (
+    LearningRateScheduler,
+    ReduceLROnPlateau,
+    SwapEMAWeights,
+)
 from picodl.callbacks.checkpoint import ModelCheckpoint
+from picodl.callbacks.backup import BackupAndRestore
 from picodl.callbacks.logging import CSVLogger

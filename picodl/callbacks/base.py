@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from picodl import tree
@@ -38,9 +38,8 @@ class Callback:
 
     params: dict[str, Any] = {}
     model: Any = None
-    lazy_logs = (
-        False  # whether batch hooks take the logs as a function, called when they are needed
-    )
+    lazy_logs = False  # whether batch hooks take the logs as a function, to be called at need
+    repeats = True  # whether a resumed run may call a hook again that it had not finished
 
     def __init__(self) -> None:
         self.params = {}
@@ -63,6 +62,9 @@ class Callback:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take up what `get_state` gave; called after `on_train_begin` of a resumed training."""
+
+    def set_siblings(self, callbacks: Sequence[Callback]) -> None:
+        """Receive all callbacks of the training, in their order, before it begins."""
 
     def release(self) -> None:
         """Close files and give back what was borrowed: called last, after an exception too."""
@@ -189,6 +191,23 @@ class CallbackList:
             model.history = self.history
         for callback in self.callbacks:
             callback.set_model(model)
+            callback.set_siblings(self.callbacks)
+
+    def restore(self, saved: Sequence[Any]) -> list[Callback | None]:
+        """Give the callbacks the states of those of the same class in a saved list.
+
+        Returns:
+            The callback that got each of the states, None where there is none.
+        """
+        left = list(self.callbacks)
+        found: list[Callback | None] = []
+        for name, state in saved:
+            match = next((c for c in left if type(c).__name__ == name), None)
+            if match is not None:
+                left.remove(match)
+                match.set_state(state)
+            found.append(match)
+        return found
 
     def _collect(self) -> None:
         self._hooks: dict[str, list[tuple[Callable[..., None], bool]]] = {}

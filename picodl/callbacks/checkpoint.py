@@ -71,6 +71,7 @@ class ModelCheckpoint(MonitorCallback):
         self._epoch = epoch
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        self._epoch = epoch
         if self.save_freq == "epoch":
             self._save(None, logs)
 

@@ -19,6 +19,8 @@ class History(Callback):
     ([0], {'loss': [0.5]})
     """
 
+    repeats = False
+
     def __init__(self) -> None:
         super().__init__()
         self.epoch: list[int] = []

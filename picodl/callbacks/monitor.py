@@ -6,6 +6,8 @@ import math
 import warnings
 from typing import Any
 
+import numpy as np
+
 from picodl import tree
 from picodl.callbacks.base import Callback, Logs
 
@@ -101,3 +103,14 @@ def _all_metrics(metrics: Any) -> list[Any]:
         inner = getattr(metric, "metrics", None)
         found.extend(_all_metrics(inner) if inner else [metric])
     return found
+
+
+def check_count(owner: str, name: str, value: Any) -> int:
+    """A whole number that is not negative.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
+        raise ValueError(f"{owner}: {name} must be an integer >= 0; received {value!r}.")
+    return int(value)

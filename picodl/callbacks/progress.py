@@ -229,6 +229,7 @@ class ProgbarLogger(Callback):
     """
 
     lazy_logs = True
+    repeats = False
 
     def __init__(self) -> None:
         super().__init__()

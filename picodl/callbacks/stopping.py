@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from picodl.callbacks.base import Callback, Logs
-from picodl.callbacks.monitor import MonitorCallback
+from picodl.callbacks.monitor import MonitorCallback, check_count
 from picodl.callbacks.progress import write_line
 from picodl.typing import Array
 
@@ -45,13 +45,11 @@ class EarlyStopping(MonitorCallback):
         start_from_epoch: int = 0,
     ) -> None:
         super().__init__(monitor, mode, min_delta)
-        check_count("EarlyStopping", "patience", patience)
-        check_count("EarlyStopping", "start_from_epoch", start_from_epoch)
-        self.patience = patience
+        self.patience = check_count("EarlyStopping", "patience", patience)
         self.verbose = verbose
         self.baseline = baseline
         self.restore_best_weights = restore_best_weights
-        self.start_from_epoch = start_from_epoch
+        self.start_from_epoch = check_count("EarlyStopping", "start_from_epoch", start_from_epoch)
         self._reset()
 
     def _reset(self) -> None:
@@ -184,23 +182,3 @@ class TimeStopping(Callback):
 
     def set_state(self, state: dict[str, Any]) -> None:
         self._used = state["used"]
-
-
-def check_count(owner: str, name: str, value: Any, least: int = 0) -> None:
-    """Refuse anything but a whole number of at least `least`.
-
-    Raises:
-        TypeError: for another type.
-        ValueError: for a smaller number.
-    """
-    import operator
-
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(
-            f"{owner}: {name} must be an integer >= {least}; received {value!r} of type "
-            f"{type(value).__name__}."
-        ) from None
-    if number < least:
-        raise ValueError(f"{owner}: {name} must be an integer >= {least}; received {value!r}.")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from picodl import losses, metrics, naming, tree
+from picodl.models.state import shape_text
 from picodl.tensor import Tensor
 from picodl.typing import Array
 
@@ -102,6 +103,7 @@ class CompiledMetrics:
             if isinstance(identifier, str) and identifier.lower() not in _BY_SHAPE:
                 metrics.get(identifier)
         self.parts: list[tuple[str, int, Any, bool]] = []  # (log name, output, metric, weighted)
+        self.shapes: Any = None  # of the targets and outputs it was built for, as texts
         self.built = given is None and weighted is None
 
     def build(self, y_true: Any, y_pred: Any, output_names: Sequence[str] | None) -> None:
@@ -124,6 +126,7 @@ class CompiledMetrics:
                         name = f"weighted_{name}"
                     self.parts.append((_unique(name, taken), place, metric, is_weighted))
         self.names = names
+        self.shapes = [tree.map_structure(shape_text, part) for part in (y_true, y_pred)]
         self.built = True
 
     def update(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:

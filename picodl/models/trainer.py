@@ -12,6 +12,7 @@ import numpy as np
 from picodl import config, parallel, tree
 from picodl.callbacks import CallbackList, History
 from picodl.models import data as batches
+from picodl.models import state
 from picodl.models.steps import Steps
 from picodl.tensor import Tensor, no_grad
 
@@ -24,6 +25,7 @@ class Trainer(Steps):
     """
 
     history: History | None = None
+    _resumed: state.Resumed | None = None
 
     # ---------------------------------------------------------------- fit
 
@@ -87,7 +89,9 @@ class Trainer(Steps):
             shuffle=shuffle,
             class_weight=class_weight,
         )
-        validation = self._validation(validation_data, validation_batch_size or batch_size)
+        validation = self._validation(
+            validation_data, validation_batch_size or batch_size, validation_steps
+        )
         evaluates = _frequency(validation_freq)
         limit = config.max_epochs()
         epochs = epochs if limit is None else min(epochs, initial_epoch + limit)
@@ -107,22 +111,29 @@ class Trainer(Steps):
         self._prepare_training()
         step = self._train if type(self).train_step is Steps.train_step else self._custom_train
         logs: dict[str, Any] = {}
-        with parallel.blas_single_thread(), contextlib.closing(train):
+        with parallel.blas_single_thread(), _closing(listeners, train, validation):
             listeners.on_train_begin()
-            first, start = self._resume_point(initial_epoch)
+            first, start = initial_epoch, 0
+            resumed = self._resumed
+            if resumed is not None:
+                self._resumed = None
+                first, start = resumed.epoch, resumed.batch
+                resumed.restore(listeners, repeat=start == 0)
             for epoch in range(first, epochs):
+                if self.stop_training or train.exhausted:
+                    break
                 if start == 0:
                     self.reset_metrics()
                 listeners.on_epoch_begin(epoch)
+                if start and resumed is not None:
+                    resumed.restore(listeners)  # over what on_epoch_begin did a second time
                 self._epoch(train, epoch - initial_epoch, start, cap, listeners, step)
                 start = 0
                 logs = self._logs()
                 if validation is not None and evaluates(epoch):
-                    logs = logs | self._validate(validation, validation_steps, listeners)
+                    logs = logs | self._validate(validation, listeners)
                 train.on_epoch_end()
                 listeners.on_epoch_end(epoch, logs)
-                if self.stop_training:
-                    break
             if hasattr(self.optimizer, "finalize_variable_values"):
                 self.optimizer.finalize_variable_values(self.trainable_weights)
             listeners.on_train_end(logs)
@@ -181,10 +192,13 @@ class Trainer(Steps):
                 stacklevel=5,
             )
 
-    def _resume_point(self, initial_epoch: int) -> tuple[int, int]:
-        """The epoch and batch to begin with; BackupAndRestore sets them in on_train_begin."""
-        epoch, batch = self.__dict__.pop("_resume_at", (initial_epoch, 0))
-        return epoch, batch
+    def get_training_state(self) -> dict[str, Any]:
+        """Weights, optimizer, metrics and random generators as plain numbers and arrays."""
+        return state.get_training_state(self)
+
+    def resume_training(self, saved: dict[str, Any]) -> None:
+        """Let the fit that is about to begin go on from a saved state; see `state.Resumed`."""
+        self._resumed = state.Resumed(self, saved)
 
     def _logs(self) -> dict[str, Any]:
         """The running metrics in alphabetical order."""
@@ -204,7 +218,7 @@ class Trainer(Steps):
 
     # ---------------------------------------------------------------- evaluate
 
-    def _validation(self, data: Any, batch_size: int | None) -> Any:
+    def _validation(self, data: Any, batch_size: int | None, steps: int | None) -> Any:
         if data is None:
             return None
         if isinstance(data, tuple):
@@ -213,24 +227,23 @@ class Trainer(Steps):
                     "validation_data is (x, y) or (x, y, sample_weight), or an iterable of "
                     f"batches; received a tuple of {len(data)}."
                 )
-            return batches.make_batches(*data, batch_size=batch_size)
-        return batches.make_batches(data, batch_size=batch_size)
+            return batches.make_batches(*data, batch_size=batch_size, steps=steps)
+        return batches.make_batches(data, batch_size=batch_size, steps=steps)
 
-    def _validate(self, validation: Any, steps: int | None, listeners: Any) -> dict[str, Any]:
+    def _validate(self, validation: Any, listeners: Any) -> dict[str, Any]:
         """Evaluate inside a fit; the logs with val_ before their names."""
         self.reset_metrics()
         custom, self._custom_logs = self._custom_logs, None
-        logs = self._evaluate(validation, steps, listeners)
+        logs = self._evaluate(validation, listeners)
         self._custom_logs = custom
         return {f"val_{name}": value for name, value in logs.items()}
 
-    def _evaluate(self, data: Any, steps: int | None, listeners: Any) -> dict[str, Any]:
+    def _evaluate(self, data: Any, listeners: Any) -> dict[str, Any]:
         step = self._test if type(self).test_step is Steps.test_step else self._custom_test
         cap = config.max_steps_per_epoch()
-        limit = steps if cap is None else min(cap, steps or cap)
         listeners.on_test_begin()
         for i, (x, y, sample_weight) in enumerate(data.epoch(0)):
-            if limit is not None and i >= limit:
+            if cap is not None and i >= cap:
                 break
             listeners.on_test_batch_begin(i)
             step(x, y, sample_weight)
@@ -272,8 +285,8 @@ class Trainer(Steps):
         self._custom_logs = None
         self._find_parts()
         self.reset_metrics()
-        with parallel.blas_single_thread(), contextlib.closing(data):
-            logs = self._evaluate(data, steps, listeners)
+        with parallel.blas_single_thread(), _closing(listeners, data):
+            logs = self._evaluate(data, listeners)
         return self._report(logs, return_dict)
 
     def _report(self, logs: dict[str, Any], return_dict: bool) -> Any:
@@ -314,25 +327,19 @@ class Trainer(Steps):
             callbacks, add_progbar=verbose != 0, model=self, verbose=verbose, epochs=1,
             steps=data.steps, samples=data.samples, batch_size=data.batch_size,
         )  # fmt: skip
+        custom = type(self).predict_step is not Steps.predict_step
         parts: list[Any] = []
-        with parallel.blas_single_thread(), no_grad(), contextlib.closing(data):
+        with parallel.blas_single_thread(), no_grad(), _closing(listeners, data):
             listeners.on_predict_begin()
-            for i, outputs in enumerate(self._outputs(data, steps)):
+            for i, (x, _, _) in enumerate(data.epoch(0)):
                 listeners.on_predict_batch_begin(i)
-                parts.append(outputs)
-                listeners.on_predict_batch_end(i, {"outputs": outputs})
+                y = self.predict_step((x,)) if custom else self(x, training=False)
+                parts.append(_plain(y))
+                listeners.on_predict_batch_end(i, {"outputs": parts[-1]})
             listeners.on_predict_end()
         if len(parts) == 1:
             return parts[0]
         return tree.map_structure(lambda *rows: np.concatenate(rows), *parts)
-
-    def _outputs(self, data: Any, steps: int | None) -> Iterator[Any]:
-        custom = type(self).predict_step is not Steps.predict_step
-        for i, (x, _, _) in enumerate(data.epoch(0)):
-            if steps is not None and i >= steps:
-                return
-            y = self.predict_step((x,)) if custom else self(x, training=False)
-            yield _plain(y)
 
     # ---------------------------------------------------------------- single batches
 
@@ -381,6 +388,18 @@ class Trainer(Steps):
             if type(self).predict_step is Steps.predict_step:
                 return _plain(self(x, training=False))
             return _plain(self.predict_step((x,)))
+
+
+@contextlib.contextmanager
+def _closing(listeners: CallbackList, *data: Any) -> Iterator[None]:
+    """However the run ends: let callbacks and data close what they hold."""
+    try:
+        yield
+    finally:
+        listeners.release()
+        for batches in data:
+            if batches is not None:
+                batches.close()
 
 
 def _plain(y: Any) -> Any:
