@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from picodl.layers.activation import ELU, GELU, LeakyReLU, PReLU, ReLU, Softmax
+from picodl.layers.attention import GroupQueryAttention, MultiHeadAttention
 from picodl.layers.base import Layer
 from picodl.layers.core import Activation, Identity, Input, InputLayer, Lambda, Wrapper
 from picodl.layers.dense import Dense, Linear
@@ -42,11 +43,16 @@ from picodl.layers.regularization import (
 from picodl.layers.reshaping import Flatten, Reshape
 from picodl.layers.scaling import Normalization, Rescaling
 
+from picodl.layers.simple_attention import AdditiveAttention, Attention
 from picodl.layers.wrappers import Bidirectional, TimeDistributed
 from picodl.saving import registry, serialization
 from picodl.typing import Config
 
 __all__ = [
+    "AdditiveAttention",
+    "Attention",
+    "GroupQueryAttention",
+    "MultiHeadAttention",
     "EinsumDense",
     "Embedding",
     "Masking",

@@ -6,6 +6,7 @@ from typing import Any
 
 from picodl import activations, constraints, initializers, ops, regularizers
 from picodl.layers.base import Layer
+from picodl.ops.projection import project
 from picodl.typing import Config, Shape
 
 
@@ -61,7 +62,7 @@ class EinsumDense(Layer):
         self.bias_regularizer = regularizers.get(bias_regularizer)
         self.kernel_constraint = constraints.get(kernel_constraint)
         self.bias_constraint = constraints.get(bias_constraint)
-        self._split_equation()
+        self._axes = self._axes_that_meet()
         self.bias: Any = None
 
     def _split_equation(self) -> tuple[str, str, str]:
@@ -138,7 +139,22 @@ class EinsumDense(Layer):
             name="bias",
         )
 
+    def _axes_that_meet(self) -> int:
+        """How many last axes of the input meet as many first axes of the kernel, if that is all the
+        equation says; else 0."""
+        source, kernel, output = (term.replace("...", "0") for term in self._split_equation())
+        for axes in range(1, len(kernel)):
+            meeting, free = kernel[:axes], kernel[axes:]
+            if source.endswith(meeting) and output == source[: len(source) - axes] + free:
+                return axes
+        return 0
+
     def call(self, inputs: Any) -> Any:
+        axes = self._axes
+        if axes and (self.bias is None or self.bias.shape == self.kernel.shape[axes:]):
+            pair = getattr(self.activation, "pair", None)
+            y = project(inputs, self.kernel, self.bias, axes, pair)
+            return y if pair is not None else self.activation(y)
         y = ops.einsum(self.equation, inputs, self.kernel)
         if self.bias is not None:
             y = y + self.bias

@@ -1,0 +1,512 @@
+"""Attention with heads: MultiHeadAttention and GroupQueryAttention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from picodl import constraints, initializers, ops, random, regularizers
+from picodl.layers.base import Layer
+from picodl.layers.checks import fraction, positive_integer
+from picodl.layers.einsum_dense import EinsumDense
+from picodl.ops import noise
+from picodl.ops.attention import attention, attention_scores, causal_mask
+from picodl.typing import Array, Config, Shape
+
+
+class _HeadAttention(Layer):
+    """What the attention layers with heads share: projections, masks, dropout."""
+
+    supports_masking = True
+
+    def __init__(
+        self,
+        dropout: float,
+        use_bias: bool,
+        sliding_window: int | None,
+        use_gate: bool,
+        seed: int | None,
+        settings: Config,
+        kwargs: Config,
+    ) -> None:
+        super().__init__(activity_regularizer=settings.pop("activity_regularizer"), **kwargs)
+        self.dropout = fraction(self, "dropout", dropout)
+        self.use_bias = use_bias
+        if sliding_window is not None:
+            sliding_window = positive_integer(self, "sliding_window", sliding_window)
+        self.sliding_window = sliding_window
+        self.use_gate = use_gate
+        self.seed = seed
+        self.seed_generator = random.SeedGenerator(seed) if self.dropout > 0 else None
+        self.kernel_initializer = initializers.get(settings["kernel_initializer"])
+        self.bias_initializer = initializers.get(settings["bias_initializer"])
+        self.kernel_regularizer = regularizers.get(settings["kernel_regularizer"])
+        self.bias_regularizer = regularizers.get(settings["bias_regularizer"])
+        self.kernel_constraint = constraints.get(settings["kernel_constraint"])
+        self.bias_constraint = constraints.get(settings["bias_constraint"])
+
+    def _projection(self, name: str, heads: int, size: int, rank: int, gate: bool = False) -> Any:
+        """A layer from (..., n) to (..., heads, size)."""
+        before = "abcdefgh"[: rank - 1]
+        return EinsumDense(
+            f"{before}x,xyz->{before}yz",
+            output_shape=(*[None] * (rank - 2), heads, size),
+            bias_axes="yz" if self.use_bias else None,
+            activation="sigmoid" if gate else None,
+            name=name,
+            **self._common(),
+        )
+
+    def _back_projection(self, shape: tuple[int, ...], rank: int) -> Any:
+        """A layer from (..., heads, size) to (..., *shape)."""
+        before, after = "abcdefgh"[: rank - 1], "pqrstuvw"[: len(shape)]
+        return EinsumDense(
+            f"{before}yz,yz{after}->{before}{after}",
+            output_shape=(*[None] * (rank - 2), *shape),
+            bias_axes=after if self.use_bias else None,
+            name="attention_output",
+            **self._common(),
+        )
+
+    def _common(self) -> Config:
+        """The settings of the projections; each gets initializers of its own, as in Keras."""
+        return {
+            "kernel_initializer": _renewed(self.kernel_initializer),
+            "bias_initializer": _renewed(self.bias_initializer),
+            "kernel_regularizer": self.kernel_regularizer,
+            "bias_regularizer": self.bias_regularizer,
+            "kernel_constraint": self.kernel_constraint,
+            "bias_constraint": self.bias_constraint,
+            "dtype": self.dtype_policy,
+        }
+
+    def _mask(
+        self,
+        query: Any,
+        value: Any,
+        query_mask: Any,
+        value_mask: Any,
+        key_mask: Any,
+        attention_mask: Any,
+        causal: bool,
+    ) -> Any:
+        """All masks in one, (batch or 1, 1 or heads, T, S); None where nothing is hidden."""
+        queries, keys = query.shape[1], value.shape[1]
+        parts: list[Array] = []
+        for mask, name, length in (
+            (query_mask, "query_mask", queries),
+            (value_mask, "value_mask", keys),
+            (key_mask, "key_mask", keys),
+        ):
+            if mask is not None:
+                mask = np.asarray(mask).astype(bool)
+                if mask.shape != (query.shape[0], length):
+                    raise ValueError(
+                        f'{type(self).__name__} layer "{self.name}": {name} must have the shape '
+                        f"{(query.shape[0], length)}, but received {mask.shape}."
+                    )
+                parts.append(mask[:, None, :, None] if name[0] == "q" else mask[:, None, None, :])
+        if causal:
+            parts.append(causal_mask(queries, keys)[None, None])
+        if self.sliding_window is not None:
+            apart = np.abs(np.arange(queries)[:, None] - np.arange(keys))
+            parts.append((apart < self.sliding_window)[None, None])
+        if attention_mask is not None:
+            parts.append(
+                self._checked(np.asarray(attention_mask).astype(bool), query, queries, keys)
+            )
+        if not parts:
+            return None
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = whole & part
+        return whole
+
+    def _checked(self, mask: Array, query: Any, queries: int, keys: int) -> Array:
+        """The attention mask with a heads axis."""
+        expected = f"(batch, T, S) = {(query.shape[0], queries, keys)}"
+        if mask.ndim == 2:
+            mask = mask[None]
+        mask = mask[:, None] if mask.ndim == 3 else mask
+        if mask.ndim != 4 or mask.shape[2] not in (1, queries) or mask.shape[3] not in (1, keys):
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}" expects an attention_mask of shape '
+                f"{expected}, or with an axis of heads, but received {mask.shape}."
+            )
+        if mask.shape[0] not in (1, query.shape[0]):
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}" expects an attention_mask of shape '
+                f"{expected}, but its first axis is {mask.shape[0]}."
+            )
+        return mask
+
+    def _attend(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        mask: Any,
+        scale: float,
+        scores: bool,
+        training: bool,
+    ) -> tuple[Any, Any]:
+        """The heads' outputs (batch, T, heads, v), and the scores if asked for.
+
+        A query that may look at nothing gives the mean of the values; with dropout or scores it
+        gives zeros, as in Keras, which then takes another way.
+        """
+        zero = self.dropout > 0 or scores or self.sliding_window is not None
+        keep, p = None, 1.0
+        if training and self.dropout > 0:
+            shape = (query.shape[0], query.shape[2], query.shape[1], key.shape[1])
+            keep, p = noise.keep_mask(shape, self.dropout, random.generator(self.seed_generator))
+        if not scores:
+            y = attention(query, key, value, None, mask, scale, None, keep, p, zero)
+            return y, None
+        factor = None if keep is None else keep / np.asarray(p or 1, self._dtype)
+        return attention_scores(query, key, value, None, mask, scale, None, factor, zero)
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("return_attention_scores"):
+            return self._infer(args, kwargs)
+        return super().compute_output_spec(*args, **kwargs)
+
+    def _check_lengths(self, query: Any, value: Any, key: Any) -> None:
+        if key.shape[1:-1] != value.shape[1:-1] or key.shape[0] != value.shape[0]:
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}": key and value must have the same '
+                f"length, but received shapes {tuple(key.shape)} and {tuple(value.shape)}."
+            )
+        if query.shape[0] != value.shape[0] or len(query.shape) != len(value.shape):
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}": query and value must have the same '
+                f"rank and batch size, but received shapes {tuple(query.shape)} and "
+                f"{tuple(value.shape)}."
+            )
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            "sliding_window": self.sliding_window,
+            "use_gate": self.use_gate,
+            "kernel_initializer": initializers.serialize(self.kernel_initializer),
+            "bias_initializer": initializers.serialize(self.bias_initializer),
+            "kernel_regularizer": regularizers.serialize(self.kernel_regularizer),
+            "bias_regularizer": regularizers.serialize(self.bias_regularizer),
+            "activity_regularizer": regularizers.serialize(self.activity_regularizer),
+            "kernel_constraint": constraints.serialize(self.kernel_constraint),
+            "bias_constraint": constraints.serialize(self.bias_constraint),
+            "seed": self.seed,
+        }
+
+
+class MultiHeadAttention(_HeadAttention):
+    """y = sum over heads of softmax(q @ k^T / sqrt(key_dim)) @ v, projected back.
+
+    q, k and v are projections of query, key and value, for each head its own.
+
+    Args:
+        num_heads: the number of heads.
+        key_dim: the size of a head of query and key.
+        value_dim: the size of a head of the values. Defaults to key_dim.
+        dropout: fraction of the scores to drop in training.
+        use_bias: whether the projections have biases.
+        output_shape: the last sizes of the output. Defaults to the query's last axis.
+        attention_axes: the axes attended over. Defaults to all but the first and the last.
+        sliding_window: w: a query looks at keys less than w steps away.
+        flash_attention: accepted; there is one way of computing it.
+        kernel_initializer, bias_initializer, kernel_regularizer, bias_regularizer,
+        activity_regularizer, kernel_constraint, bias_constraint: of the projections.
+        use_gate: multiply the heads' outputs by sigmoid(query @ gate).
+        seed: of the dropout.
+
+    Call: (query, value, key=None, query_mask=None, value_mask=None, key_mask=None,
+        attention_mask=None, return_attention_scores=False, training=False, use_causal_mask=False);
+        key defaults to value. Masks are True where there is something to look at; those of the
+        inputs are found by themselves (and the query's is always its own: query_mask is ignored).
+
+    Weights: query, key, value (kernel (n, heads, size) and bias (heads, size) each),
+        attention_output (kernel (heads, size, n), bias (n,)).
+    Shapes: query (batch, T, n), value (batch, S, m) -> (batch, T, n); with
+        return_attention_scores also (batch, heads, T, S).
+    Reference: Vaswani et al., 2017, "Attention Is All You Need", arXiv:1706.03762.
+
+    >>> x = np.ones((2, 5, 8))
+    >>> MultiHeadAttention(num_heads=2, key_dim=4)(x, x, use_causal_mask=True).shape
+    (2, 5, 8)
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        key_dim: int,
+        value_dim: int | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        output_shape: Any = None,
+        attention_axes: Any = None,
+        sliding_window: int | None = None,
+        flash_attention: bool | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        activity_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        bias_constraint: Any = None,
+        use_gate: bool = False,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        settings = {
+            "kernel_initializer": kernel_initializer,
+            "bias_initializer": bias_initializer,
+            "kernel_regularizer": kernel_regularizer,
+            "bias_regularizer": bias_regularizer,
+            "activity_regularizer": activity_regularizer,
+            "kernel_constraint": kernel_constraint,
+            "bias_constraint": bias_constraint,
+        }
+        shapes = [kwargs.pop(f"{name}_shape", None) for name in ("query", "value", "key")]
+        super().__init__(dropout, use_bias, sliding_window, use_gate, seed, settings, kwargs)
+        self.num_heads = positive_integer(self, "num_heads", num_heads)
+        self.key_dim = positive_integer(self, "key_dim", key_dim)
+        value_dim = value_dim or key_dim
+        self.value_dim = positive_integer(self, "value_dim", value_dim)
+        self.output_sizes = (
+            None
+            if output_shape is None
+            else (output_shape,)
+            if isinstance(output_shape, int)
+            else tuple(output_shape)
+        )
+        axes = (attention_axes,) if isinstance(attention_axes, int) else attention_axes
+        self.attention_axes = None if axes is None else tuple(axes)
+        self.flash_attention = flash_attention
+        if shapes[0] is not None and shapes[1] is not None:  # as files of older Keras have them
+            self.build(*shapes)
+
+    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Any = None) -> None:
+        key_shape = value_shape if key_shape is None else key_shape
+        rank = len(query_shape)
+        output = self.output_sizes or (query_shape[-1],)
+        self.query_dense = self._projection("query", self.num_heads, self.key_dim, rank)
+        self.query_dense.build(query_shape)
+        self.key_dense = self._projection("key", self.num_heads, self.key_dim, rank)
+        self.key_dense.build(key_shape)
+        if self.use_gate:
+            self.gate_dense = self._projection("gate", self.num_heads, self.value_dim, rank, True)
+            self.gate_dense.build(query_shape)
+        self.value_dense = self._projection("value", self.num_heads, self.value_dim, rank)
+        self.value_dense.build(value_shape)
+        self.output_dense = self._back_projection(output, rank)
+        self.output_dense.build((*query_shape[:-1], self.num_heads, self.value_dim))
+
+    def call(
+        self,
+        query: Any,
+        value: Any,
+        key: Any = None,
+        query_mask: Any = None,
+        value_mask: Any = None,
+        key_mask: Any = None,
+        attention_mask: Any = None,
+        return_attention_scores: bool = False,
+        training: bool = False,
+        use_causal_mask: bool = False,
+    ) -> Any:
+        key = value if key is None else key
+        query_mask = getattr(query, "mask", None)  # as in Keras, which takes no other
+        self._check_lengths(query, value, key)
+        q, k, v = self.query_dense(query), self.key_dense(key), self.value_dense(value)
+        scale = 1 / self.key_dim**0.5
+        if len(query.shape) == 3:
+            mask = self._mask(
+                query, value, query_mask, value_mask, key_mask, attention_mask, use_causal_mask
+            )
+            y, scores = self._attend(q, k, v, mask, scale, return_attention_scores, training)
+        else:
+            if return_attention_scores:
+                raise ValueError(
+                    f'MultiHeadAttention layer "{self.name}" gives scores for inputs of shape '
+                    f"(batch, T, n) only; received {tuple(query.shape)}."
+                )
+            scores = None
+            y = self._attend_over_axes(q, k, v, attention_mask, use_causal_mask, scale, training)
+        if self.use_gate:
+            y = y * self.gate_dense(query)
+        y = self.output_dense(y)
+        return (y, scores) if return_attention_scores else y
+
+    def _attend_over_axes(
+        self, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, training: bool
+    ) -> Any:
+        """Attention for inputs of any rank: the other axes join the batch."""
+        rank = len(q.shape) - 1
+        axes = self.attention_axes or tuple(range(1, rank - 1))
+        axes = tuple(a % rank for a in axes)
+        others = [a for a in range(rank - 1) if a not in axes]
+        order = [*others, *axes, rank - 1, rank]
+
+        def joined(x: Any) -> Any:
+            x = ops.transpose(x, order)
+            outside, inside = x.shape[: len(others)], x.shape[len(others) : rank - 1]
+            return ops.reshape(
+                x, (int(np.prod(outside)), int(np.prod(inside)), *x.shape[rank - 1 :])
+            )
+
+        flat = [joined(x) for x in (q, k, v)]
+        parts = []
+        if mask is not None:
+            mask = np.asarray(mask).astype(bool)
+            mask = np.broadcast_to(
+                mask.reshape(mask.shape[0], -1, flat[0].shape[1], flat[1].shape[1]),
+                (q.shape[0], flat[0].shape[0] // q.shape[0], flat[0].shape[1], flat[1].shape[1]),
+            )
+            parts.append(mask.reshape(flat[0].shape[0], 1, *mask.shape[2:]))
+        if causal:
+            parts.append(causal_mask(flat[0].shape[1], flat[1].shape[1])[None, None])
+        whole = None if not parts else parts[0] if len(parts) == 1 else parts[0] & parts[1]
+        y, _ = self._attend(flat[0], flat[1], flat[2], whole, scale, False, training)
+        sizes = [q.shape[a] for a in order[: rank - 1]]
+        y = ops.reshape(y, (*sizes, *y.shape[2:]))
+        back = sorted(range(len(order)), key=order.__getitem__)
+        return ops.transpose(y, back)
+
+    def compute_output_shape(
+        self, query_shape: Shape, value_shape: Shape, key_shape: Any = None
+    ) -> Shape:
+        return (*query_shape[:-1], *(self.output_sizes or (query_shape[-1],)))
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "output_shape": self.output_sizes,
+            "attention_axes": self.attention_axes,
+            "flash_attention": self.flash_attention,
+        }
+
+
+class GroupQueryAttention(_HeadAttention):
+    """Multi-head attention in which several query heads share a head of key and value.
+
+    Args:
+        head_dim: the size of a head.
+        num_query_heads: the number of query heads, a multiple of num_key_value_heads.
+        num_key_value_heads: the number of heads of key and value.
+        dropout, use_bias, sliding_window, flash_attention, all others: see MultiHeadAttention.
+
+    Call, Shapes, Weights: see MultiHeadAttention.
+    Reference: Ainslie et al., 2023, "GQA: Training Generalized Multi-Query Transformer Models from
+    Multi-Head Checkpoints", arXiv:2305.13245.
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        num_query_heads: int,
+        num_key_value_heads: int,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        sliding_window: int | None = None,
+        flash_attention: bool | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        activity_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        bias_constraint: Any = None,
+        use_gate: bool = False,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        settings = {
+            "kernel_initializer": kernel_initializer,
+            "bias_initializer": bias_initializer,
+            "kernel_regularizer": kernel_regularizer,
+            "bias_regularizer": bias_regularizer,
+            "activity_regularizer": activity_regularizer,
+            "kernel_constraint": kernel_constraint,
+            "bias_constraint": bias_constraint,
+        }
+        super().__init__(dropout, use_bias, sliding_window, use_gate, seed, settings, kwargs)
+        self.head_dim = positive_integer(self, "head_dim", head_dim)
+        self.num_query_heads = positive_integer(self, "num_query_heads", num_query_heads)
+        self.num_key_value_heads = positive_integer(
+            self, "num_key_value_heads", num_key_value_heads
+        )
+        if self.num_query_heads % self.num_key_value_heads:
+            raise ValueError(
+                f'GroupQueryAttention layer "{self.name}": num_query_heads must be a multiple of '
+                f"num_key_value_heads; received {num_query_heads} and {num_key_value_heads}."
+            )
+        self.flash_attention = flash_attention
+
+    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Any = None) -> None:
+        key_shape = value_shape if key_shape is None else key_shape
+        queries, shared, size = self.num_query_heads, self.num_key_value_heads, self.head_dim
+        self.query_dense = self._projection("query", queries, size, 3)
+        self.query_dense.build(query_shape)
+        self.key_dense = self._projection("key", shared, size, 3)
+        self.key_dense.build(key_shape)
+        self.value_dense = self._projection("value", shared, size, 3)
+        self.value_dense.build(value_shape)
+        if self.use_gate:
+            self.gate_dense = self._projection("gate", queries, size, 3, True)
+            self.gate_dense.build(query_shape)
+        self.output_dense = self._back_projection((int(query_shape[-1] or 0),), 3)
+        self.output_dense.build((*query_shape[:-1], queries, size))
+
+    def call(
+        self,
+        query: Any,
+        value: Any,
+        key: Any = None,
+        query_mask: Any = None,
+        value_mask: Any = None,
+        key_mask: Any = None,
+        attention_mask: Any = None,
+        return_attention_scores: bool = False,
+        training: bool = False,
+        use_causal_mask: bool = False,
+    ) -> Any:
+        key = value if key is None else key
+        self._check_lengths(query, value, key)
+        mask = self._mask(
+            query, value, query_mask, value_mask, key_mask, attention_mask, use_causal_mask
+        )
+        q, k, v = self.query_dense(query), self.key_dense(key), self.value_dense(value)
+        scale = 1 / self.head_dim**0.5
+        y, scores = self._attend(q, k, v, mask, scale, return_attention_scores, training)
+        if self.use_gate:
+            y = y * self.gate_dense(query)
+        y = self.output_dense(y)
+        return (y, scores) if return_attention_scores else y
+
+    def compute_output_shape(
+        self, query_shape: Shape, value_shape: Shape, key_shape: Any = None
+    ) -> Shape:
+        return query_shape
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "head_dim": self.head_dim,
+            "num_query_heads": self.num_query_heads,
+            "num_key_value_heads": self.num_key_value_heads,
+            "flash_attention": self.flash_attention,
+        }
+
+
+def _renewed(initializer: Any) -> Any:
+    """A new initializer of the same config, with a seed of its own where none was given."""
+    if hasattr(initializer, "get_config"):
+        return type(initializer)(**initializer.get_config())
+    return initializer
