@@ -37,8 +37,8 @@ def project(
     around = a.shape[: a.ndim - axes]
     if a.shape[a.ndim - axes :] != w.shape[:axes]:
         raise ValueError(
-            f"The last axes of the input of shape {a.shape} must be {w.shape[:axes]} for a kernel of "
-            f"shape {w.shape}."
+            f"The last axes of an input of shape {a.shape} must be {w.shape[:axes]} for a kernel "
+            f"of shape {w.shape}."
         )
     inner, outer = prod(w.shape[:axes]), prod(w.shape[axes:])
     rows, columns = a.reshape(-1, inner), w.reshape(inner, outer)
