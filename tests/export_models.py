@@ -143,13 +143,12 @@ def build(name, seed=0):
     """The model with random weights (positive variances), and inputs for a few samples."""
     model = MODELS[name]()
     rng = np.random.default_rng(seed)
-    for layer in [m for m in model.modules() if isinstance(m, layers.Layer)]:
-        for weight in vars(layer).values():
-            if hasattr(weight, "assign"):
-                values = rng.normal(scale=0.5, size=weight.shape)
-                if "variance" in weight.name:
-                    values = np.abs(values) + 0.5
-                weight.assign(values.astype(np.float32))
+    for weight in model.weights:
+        if weight.dtype.kind == "f":
+            values = rng.normal(scale=0.5, size=weight.shape)
+            if "variance" in weight.name:
+                values = np.abs(values) + 0.5
+            weight.assign(values.astype(np.float32))
     ids = name == "embedding"
     xs = [
         rng.integers(0, 6, size=(3, *s.shape[1:])).astype(np.float32)

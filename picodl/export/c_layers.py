@@ -164,7 +164,7 @@ def _run_cell(call: Call, w: Writer, layer: Any, target: str, name: str, offset:
     """One recurrent layer from the call's input into target, with scratch from an offset."""
     kernel_name, gates, places = _CELLS[type(layer).__name__]
     steps, n = call.inputs[0].shape
-    cell = getattr(layer, "cell", layer)
+    cell = layer.cell
     arrays = {
         key: getattr(cell, key).data
         for key in ("kernel", "recurrent_kernel", "bias")
@@ -174,14 +174,14 @@ def _run_cell(call: Call, w: Writer, layer: Any, target: str, name: str, offset:
     k, ks, suffix = w.kernel(f"{name}_kernel", arrays["kernel"])
     r, rs, _ = w.kernel(f"{name}_recurrent", arrays["recurrent_kernel"])
     bias = arrays.get("bias")
-    biases = [w.array(f"{name}_bias", bias)]
+    both = bias if bias is not None and bias.ndim == 2 else (bias, None)
+    biases = [w.array(f"{name}_bias", both[0])]
     if gates == 3:
-        both = bias if bias is not None and bias.ndim == 2 else (bias, None)
-        biases = [w.array(f"{name}_bias", both[0]), w.array(f"{name}_recurrent_bias", both[1])]
-        biases.append(str(int(bool(layer.reset_after))))
-    functions = [activation_name(layer.activation, name)]
+        biases.append(w.array(f"{name}_recurrent_bias", both[1]))
+        biases.append(str(int(bool(cell.reset_after))))
+    functions = [activation_name(cell.activation, name)]
     if gates > 1:
-        functions.append(activation_name(layer.recurrent_activation, name))
+        functions.append(activation_name(cell.recurrent_activation, name))
     for function in functions:
         if function not in c_kernels.SCALARS:
             raise ValueError(f'The layer "{name}" has the activation {function!r}: not in C.')

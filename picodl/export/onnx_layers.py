@@ -214,7 +214,7 @@ def _recurrent(call: Call, b: Builder) -> None:
 def _sequence(call: Call, b: Builder, layer: Any, name: str) -> str:
     """The result of a recurrent layer, sequences in the order of the input."""
     operator, order = _CELLS[type(layer).__name__]
-    cell, gates = getattr(layer, "cell", layer), len(order)
+    cell, gates = layer.cell, len(order)
     m = cell.recurrent_kernel.shape[0]
 
     def blocks(array: Any) -> Any:
@@ -231,16 +231,16 @@ def _sequence(call: Call, b: Builder, layer: Any, name: str) -> str:
         b.array(recurrent),
         b.array(np.concatenate([blocks(both[0]), blocks(both[1])])[None]),
     ]
-    act = _cell_function(layer.activation, name)
+    act = _cell_function(cell.activation, name)
     functions = [act]
     if gates > 1:
-        functions.insert(0, _cell_function(layer.recurrent_activation, name))
+        functions.insert(0, _cell_function(cell.recurrent_activation, name))
     if gates == 4:
         functions.append(act)
     attributes: dict[str, Any] = {"hidden_size": m, "activations": functions}
     attributes["direction"] = "reverse" if layer.go_backwards else "forward"
     if gates == 3:
-        attributes["linear_before_reset"] = int(bool(layer.reset_after))
+        attributes["linear_before_reset"] = int(bool(cell.reset_after))
     every, last = b.many(operator, inputs, 2, **attributes)
     if layer.return_sequences:  # (steps, 1, batch, m)
         y = b.node("Squeeze", [every, b.array([1], np.int64)])
