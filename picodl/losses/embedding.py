@@ -89,8 +89,10 @@ def _has_triplet(labels: Array) -> Array:
 
 
 def _distances(x: Tensor) -> Tensor:
-    """Euclidean distances of all pairs of rows, their gradient 0 where it is 0."""
-    return ops.sqrt(ops.sum(ops.square(ops.expand_dims(x, 1) - ops.expand_dims(x, 0)), -1))
+    """Euclidean distances of all pairs of rows; where one is 0, so is its gradient."""
+    squares = ops.sum(ops.square(ops.expand_dims(x, 1) - ops.expand_dims(x, 0)), -1)
+    same = squares.data == 0
+    return ops.where(same, 0.0, ops.sqrt(ops.where(same, 1.0, squares)))
 
 
 @loss_function

@@ -148,16 +148,7 @@ class MeanSquaredError(LossFunctionWrapper):
         super().__init__(mean_squared_error, reduction, name, dtype)
 
 
-class MSE(MeanSquaredError):
-    """`MeanSquaredError` under a short name; the mean, where some libraries give the sum."""
-
-    def __init__(
-        self,
-        reduction: str | None = "sum_over_batch_size",
-        name: str | None = "mse",
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(reduction, name, dtype)
+MSE = MeanSquaredError  # the mean, where some libraries give the sum
 
 
 class MeanAbsoluteError(LossFunctionWrapper):
