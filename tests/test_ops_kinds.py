@@ -1,0 +1,197 @@
+"""What ops give for arrays, Tensors, Symbols and numbers, and which dtype it has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import special
+
+from picodl import ops
+from picodl.symbolic import Symbol
+from picodl.tensor import Tensor, no_grad
+
+A = np.linspace(0.1, 0.9, 12, dtype="f").reshape(3, 4)
+
+
+def test_arrays_give_arrays_and_tensors_tensors():
+    for function in (ops.exp, ops.sum, ops.argmax, ops.isnan, ops.sort, ops.ravel, ops.floor):
+        assert isinstance(function(A), (np.ndarray, np.generic))
+        assert isinstance(function(Tensor(A)), Tensor)
+    assert [type(p) for p in ops.split(A, 3)] == [np.ndarray] * 3
+    assert [type(p) for p in ops.split(Tensor(A), 3)] == [Tensor] * 3
+    values, places = ops.top_k(Tensor(A), 2)
+    assert isinstance(values, Tensor)
+    assert isinstance(places, Tensor)
+
+
+def test_nothing_flows_through_what_has_no_gradient():
+    x = Tensor(A, requires_grad=True)
+    for function in (ops.sign, ops.floor, ops.round, ops.argmax, ops.isnan, ops.stop_gradient):
+        assert not function(x).requires_grad
+    with pytest.raises(RuntimeError, match="does not depend"):
+        ops.floor(x).sum().backward()
+    with no_grad():
+        assert not ops.exp(x).requires_grad
+
+
+INTEGERS = np.arange(-3, 4)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + x,
+        lambda x: ops.multiply(x, 2),
+        ops.square,
+        ops.negative,
+        ops.abs,
+        ops.sum,
+        ops.max,
+        ops.cumsum,
+        ops.sign,
+        ops.trunc,
+        ops.round,
+        lambda x: ops.floor_divide(x, 2),
+        lambda x: ops.mod(x, 2),
+        lambda x: ops.power(x, 2),
+        lambda x: ops.clip(x, -1, 1),
+        lambda x: ops.where(x > 0, x, 0),
+        lambda x: ops.concatenate([x, x]),
+        lambda x: ops.pad(x, 1),
+        lambda x: ops.segment_max(x, np.zeros(7, int)),
+        ops.sort,
+        ops.diff,
+        ops.unique,
+    ],
+)
+def test_arithmetic_of_integers_stays_integer(function):
+    assert function(INTEGERS).dtype.kind == "i"
+
+
+@pytest.mark.parametrize("name", ["exp", "sqrt", "floor", "mean", "std", "erf", "median", "norm"])
+def test_functions_of_real_values_of_integers_give_floatx(name):
+    with np.errstate(invalid="ignore"):
+        assert getattr(ops, name)(INTEGERS).dtype == np.float32
+
+
+def test_mixed_dtypes():
+    x = Tensor(A)
+    assert (x + np.ones(4)).dtype == np.float32  # a plain array takes the tensor's dtype
+    assert (np.ones(4) * x).dtype == np.float32
+    assert (x * np.float64(2)).dtype == np.float32
+    assert ops.add(np.ones(3), 1.5).dtype == np.float64
+    assert ops.add(np.ones(3, "f"), 1.5).dtype == np.float32
+    assert ops.add(INTEGERS, 1.5).dtype == np.float32
+    assert ops.divide(INTEGERS, 2).dtype == np.float32
+    assert ops.stack([np.float64(1), np.float64(2)]).dtype == np.float64
+    assert ops.stack([1.0, 2.0]).dtype == np.float32
+    assert Tensor(A.astype("float64")).sum().dtype == np.float64
+    for name in ("argmax", "argsort", "count_nonzero", "searchsorted"):
+        args = (A[0], A) if name == "searchsorted" else (A,)
+        assert getattr(ops, name)(*args).dtype == np.int32
+
+
+NUMPY = [
+    lambda f: f.exp,
+    lambda f: f.sinh,
+    lambda f: f.transpose,
+    lambda f: f.cumsum,
+    lambda f: f.sort,
+    lambda f: f.ravel,
+    lambda f: f.linalg.norm,
+    lambda f: lambda x: f.sum(x, 0),
+    lambda f: lambda x: f.mean(x, axis=1, keepdims=True),
+    lambda f: lambda x: f.maximum(x, 0.5),
+    lambda f: lambda x: f.where(x > 0.5, x, 0.0),
+    lambda f: lambda x: f.concatenate([x, x], 1),
+    lambda f: lambda x: f.stack([x, x]),
+    lambda f: lambda x: f.pad(x, 1),
+    lambda f: lambda x: f.clip(x, 0.2, 0.7),
+    lambda f: lambda x: f.take(x, np.array([0, 2]), 1),
+    lambda f: lambda x: f.reshape(x, (4, 3)),
+    lambda f: lambda x: f.swapaxes(x, 0, 1),
+    lambda f: lambda x: f.tensordot(x, x, 2),
+    lambda f: lambda x: f.quantile(x, 0.3, axis=0),
+    lambda f: lambda x: f.linalg.det(x[:, :3]),
+    lambda f: lambda x: f.diff(x, axis=0),
+    lambda f: lambda x: f.repeat(x, 2, axis=0),
+    lambda f: lambda x: f.split(x, 2, axis=1)[1],
+]
+
+
+@pytest.mark.parametrize("i", range(len(NUMPY)))
+def test_numpy_functions_on_tensors_are_the_ops(i):
+    function = NUMPY[i](np)
+    x = Tensor(A, requires_grad=True)
+    y = function(x)
+    assert isinstance(y, Tensor)
+    np.testing.assert_allclose(y.data, function(A), rtol=1e-6)
+    assert y.requires_grad
+
+
+def test_numpy_ufuncs_without_an_op_are_refused():
+    with pytest.raises(TypeError, match="of picodl"):
+        np.spacing(Tensor(A))
+    with pytest.raises(TypeError, match="no gradient"):
+        np.add(Tensor(A), 1, out=np.zeros((3, 4), "f"))
+
+
+SYMBOLIC = [
+    (ops.exp, (None, 4)),
+    (lambda x: x * 2 + 1, (None, 4)),
+    (lambda x: ops.sum(x, axis=1), (None,)),
+    (lambda x: ops.mean(x, axis=-1, keepdims=True), (None, 1)),
+    (lambda x: ops.reshape(x, (-1, 2, 2)), (None, 2, 2)),
+    (lambda x: ops.concatenate([x, x], 1), (None, 8)),
+    (lambda x: ops.expand_dims(x, 1), (None, 1, 4)),
+    (lambda x: ops.split(x, 2, axis=1)[1], (None, 2)),
+    (lambda x: x[:, 1:3], (None, 2)),
+    (lambda x: ops.transpose(x), (4, None)),
+    (lambda x: ops.pad(x, ((0, 0), (1, 1))), (None, 6)),
+    (lambda x: ops.norm(x, axis=1), (None,)),
+    (lambda x: ops.top_k(x, 2)[0], (None, 2)),
+    (lambda x: ops.swapaxes(x, 0, 1), (4, None)),
+    (lambda x: ops.map(lambda row: row * row, x), (None, 4)),
+    (lambda x: ops.quantile(x, 0.5, axis=1), (None,)),
+    (lambda x: ops.where(ops.greater(x, 0.0), x, 0.0), (None, 4)),
+    (lambda x: np.tanh(x), (None, 4)),
+    (lambda x: ops.einsum("bi,bj->bij", x, x), (None, 4, 4)),
+    (lambda x: ops.meshgrid(x[0], x[1])[0], (4, 4)),
+    (lambda x: ops.stack(ops.unstack(x, axis=1), 1), (None, 4)),
+]
+
+
+@pytest.mark.parametrize(("function", "shape"), SYMBOLIC)
+def test_symbols_give_symbols(function, shape):
+    y = function(Symbol((None, 4), "float32", "x"))
+    assert isinstance(y, Symbol)
+    assert y.shape == shape
+
+
+def test_dtype_of_symbols():
+    x = Symbol((None, 4), "float32")
+    assert ops.argmax(x, 1).dtype == "int32"
+    assert ops.isnan(x).dtype == "bool"
+    assert ops.one_hot(Symbol((None,), "int32"), 5).shape == (None, 5)
+    assert ops.exp(Symbol((2,), "float64")).dtype == "float64"
+
+
+@pytest.mark.parametrize("name", ["erf", "erfc", "erfinv", "i0"])
+def test_special_functions_are_those_of_scipy(name):
+    x = np.linspace(-0.9, 0.9, 7)
+    np.testing.assert_allclose(getattr(ops, name)(x), getattr(special, name)(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (1,), ()])
+def test_empty_and_single_elements(shape):
+    a = np.ones(shape, "f")
+    for function in (ops.exp, ops.sort, ops.ravel, ops.sum, ops.cumsum, ops.flip, ops.negative):
+        if function is ops.sort and not shape:
+            continue
+        x = Tensor(a, requires_grad=True)
+        y = function(x)
+        y.sum().backward()
+        assert x.grad.shape == shape
+        assert x.grad.dtype == np.float32
+    with pytest.raises(ValueError, match="is empty"):
+        ops.max(np.ones((0, 3)), 0)
