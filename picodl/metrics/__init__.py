@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from picodl import losses
 from picodl.families import Family
 from picodl.losses import (
     binary_crossentropy,
@@ -24,6 +25,7 @@ from picodl.losses import (
     sparse_categorical_crossentropy,
     squared_hinge,
 )
+from picodl.losses.base import is_loss_function
 from picodl.metrics.accuracies import (
     Accuracy,
     BinaryAccuracy,
@@ -85,6 +87,7 @@ from picodl.metrics.regression import (
     pearson_correlation,
 )
 from picodl.metrics.scoring import EpochScoring
+from picodl.saving import registry
 
 _family = Family(
     "metric",
@@ -152,6 +155,30 @@ _family = Family(
         "BCE": BinaryCrossentropy,
     },
 )
+
+
+# what a MeanMetricWrapper may name in its config; the class of the same name is another thing
+_functions = {
+    **{name: part for name, part in vars(losses).items() if is_loss_function(part)},
+    "accuracy": accuracy,
+    "binary_accuracy": binary_accuracy,
+    "categorical_accuracy": categorical_accuracy,
+    "concordance_correlation": concordance_correlation,
+    "cosine_similarity": cosine_similarity,
+    "pearson_correlation": pearson_correlation,
+    "sparse_categorical_accuracy": sparse_categorical_accuracy,
+    "sparse_top_k_categorical_accuracy": sparse_top_k_categorical_accuracy,
+    "top_k_categorical_accuracy": top_k_categorical_accuracy,
+}
+
+
+def function_of(config: Any) -> Any:
+    """The function of the config that `serialize` gives for one; the user's own come first."""
+    name = config.get("config") if isinstance(config, dict) else config
+    found = registry.find_custom(name)
+    if found is None and isinstance(name, str):
+        found = _functions.get(name)
+    return deserialize(config) if found is None else found
 
 
 def get(identifier: Any) -> Any:

@@ -307,7 +307,7 @@ class MeanMetricWrapper(Mean):
         if "fn" in config:
             from picodl import metrics
 
-            config = {**config, "fn": metrics.deserialize(config["fn"])}
+            config = {**config, "fn": metrics.function_of(config["fn"])}
         return cls(**config)
 
 
