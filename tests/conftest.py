@@ -1,0 +1,16 @@
+"""Fixtures that several test files use."""
+
+from __future__ import annotations
+
+import pytest
+
+import picodl
+
+
+@pytest.fixture
+def float64():
+    """Computations in float64, as the golden values were made."""
+    before = picodl.config.floatx()
+    picodl.config.set_floatx("float64")
+    yield
+    picodl.config.set_floatx(before)

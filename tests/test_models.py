@@ -1,0 +1,356 @@
+"""Models: Sequential, functional and subclassed, built, copied, looked at."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import picodl
+from picodl import Input, Model, Sequential, layers, models, ops, saving
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(24, 6)).astype("float32")
+Y = rng.integers(0, 3, 24)
+
+
+def same(a: Any, b: Any) -> None:
+    for x, y in zip(picodl.tree.flatten(a), picodl.tree.flatten(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def functional() -> Model:
+    x = Input((6,), name="x")
+    h = layers.Dense(5, activation="tanh", name="hidden")(x)
+    shared = layers.Dense(5, name="shared")
+    a, b = shared(h), shared(shared(h))
+    return Model(x, layers.Dense(3, name="out")(layers.Add(name="sum")([a, b])), name="net")
+
+
+# -------------------------------------------------------------------- the three ways to build
+
+
+def test_functional_sequential_and_subclassed_give_bit_identical_results() -> None:
+    class Net(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = layers.Dense(8, activation="relu")
+            self.second = layers.Dense(3)
+
+        def call(self, x: Any) -> Any:
+            return self.second(self.first(x))
+
+    x = Input((6,))
+    nets = [
+        Sequential([Input((6,)), layers.Dense(8, activation="relu"), layers.Dense(3)]),
+        Model(x, layers.Dense(3)(layers.Dense(8, activation="relu")(x))),
+        Net(),
+    ]
+    nets[2](X[:1])
+    weights = nets[0].get_weights()
+    outcomes = []
+    for net in nets:
+        net.set_weights(weights)
+        loss = picodl.losses.SparseCategoricalCrossentropy(from_logits=True)
+        net.compile("adam", loss, metrics=["accuracy"])
+        history = net.fit(X, Y, epochs=3, batch_size=7, verbose=0).history
+        outcomes.append((history["loss"], net.predict(X, verbose=0)))
+    for loss, predicted in outcomes[1:]:
+        assert loss == outcomes[0][0]
+        np.testing.assert_array_equal(predicted, outcomes[0][1])
+
+
+def test_paths_of_weights_are_those_of_keras() -> None:
+    model = Sequential([Input((2,)), layers.Dense(1, name="d")], name="seq")
+    assert [w.path for w in model.weights] == ["seq/d/kernel", "seq/d/bias"]
+    x = Input((2,))
+    assert [w.path for w in Model(x, layers.Dense(1, name="d")(x)).weights][0] == "d/kernel"
+
+
+def test_sequential_is_built_when_it_is_first_called() -> None:
+    model = Sequential([layers.Dense(3), layers.Dense(1)])
+    assert not model.built and model.weights == []
+    assert model.predict(X, verbose=0).shape == (24, 1)
+    assert model.built and model.input_shape == (None, 6) and model.count_params() == 25
+
+
+def test_sequential_add_and_pop() -> None:
+    model = Sequential([Input((6,))])
+    model.add(layers.Dense(4, name="a"))
+    model.add(layers.Dense(2, name="b"))
+    assert model.output_shape == (None, 2)
+    assert model.pop().name == "b" and model.output_shape == (None, 4)
+    model.add(layers.Dense(3, name="c"))
+    assert [layer.name for layer in model.layers] == ["a", "c"]
+    assert model.predict(X, verbose=0).shape == (24, 3)
+
+
+def test_shared_layers_nested_models_and_operators() -> None:
+    inner = Sequential([Input((5,)), layers.Dense(5, activation="relu")], name="inner")
+    x = Input((6,))
+    h = layers.Dense(5)(x)
+    y = inner(h) + inner(inner(h)) * 2.0 - ops.relu(h)[:, :5]
+    model = Model(x, [y, ops.mean(y, axis=-1)])
+    a, b = model.predict(X, verbose=0)
+    dense = model.layers[1]
+    h = X @ dense.kernel.data + dense.bias.data
+    first = inner.predict(h, verbose=0)
+    expected = first + inner.predict(first, verbose=0) * 2 - np.maximum(h, 0)
+    np.testing.assert_allclose(a, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(b, expected.mean(-1), rtol=1e-5, atol=1e-6)
+    assert len(model.weights) == 4
+
+
+def test_dicts_of_inputs_and_outputs_with_losses_by_name() -> None:
+    inputs = {"left": Input((6,), name="left"), "right": Input((2,), name="right")}
+    h = layers.Concatenate()([layers.Dense(4)(inputs["left"]), inputs["right"]])
+    model = Model(inputs, {"class": layers.Dense(3)(h), "value": layers.Dense(1)(h)})
+    sparse = picodl.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(
+        "adam",
+        loss={"class": sparse, "value": "mse"},
+        loss_weights={"class": 1.0, "value": 0.5},
+        metrics={"class": ["accuracy"], "value": ["mae"]},
+    )
+    x = {"left": X, "right": X[:, :2]}
+    history = model.fit(x, {"class": Y, "value": X[:, :1]}, epochs=2, verbose=0).history
+    assert list(history) == ["class_accuracy", "class_loss", "loss", "value_loss", "value_mae"]
+    total = history["class_loss"][0] + 0.5 * history["value_loss"][0]
+    np.testing.assert_allclose(history["loss"][0], total, rtol=1e-6)
+    assert set(model.predict(x, verbose=0)) == {"class", "value"}
+    extra = model.predict({**x, "unused": X}, verbose=0)
+    same(extra, model.predict(x, verbose=0))
+    with pytest.raises(ValueError, match="without 'right'"):
+        model.predict({"left": X}, verbose=0)
+    with pytest.raises(ValueError, match=r"loss has the key 'clas'.*Did you mean \"class\""):
+        model.compile("adam", loss={"clas": sparse, "value": "mse"})
+        model.fit(x, {"class": Y, "value": X[:, :1]}, verbose=0)
+
+
+def test_feature_extraction_from_the_middle_of_a_model() -> None:
+    model = functional()
+    middle = Model(model.input, model.get_layer("hidden").output)
+    full = Model(model.input, [model.get_layer("hidden").output, model.output])
+    a, b = full.predict(X, verbose=0)
+    np.testing.assert_array_equal(middle.predict(X, verbose=0), a)
+    np.testing.assert_array_equal(model.predict(X, verbose=0), b)
+    tail = Model(model.get_layer("sum").output, model.output)
+    summed = Model(model.input, model.get_layer("sum").output).predict(X, verbose=0)
+    np.testing.assert_array_equal(tail.predict(summed, verbose=0), b)
+
+
+def test_layers_in_lists_and_dicts_of_a_subclass_are_found() -> None:
+    class Net(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = [layers.Dense(4, activation="relu") for _ in range(2)]
+            self.heads = {"a": layers.Dense(1), "b": layers.Dense(2)}
+            self.score = picodl.metrics.Mean(name="score")
+
+        def call(self, x: Any, training: bool = False) -> Any:
+            for block in self.blocks:
+                x = block(x)
+            self.add_loss(0.0 * ops.sum(x))
+            return self.heads["a"](x)
+
+        def train_step(self, data: Any) -> Any:
+            x, y = data
+            y_pred = self(x, training=True)
+            loss = self.compute_loss(x, y, y_pred)
+            self.minimize(loss)
+            self.score.update_state(float(loss))
+            return {"score": self.score.result()}
+
+    net = Net()
+    net.compile("sgd", "mse")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        history = net.fit(X, X[:, :1], epochs=3, verbose=0).history
+    assert list(history) == ["score"] and history["score"][-1] < history["score"][0]
+    assert len(net.layers) == 4 and len(net.weights) == 6
+
+
+def test_forward_may_stand_for_call() -> None:
+    class Net(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = layers.Dense(2)
+
+        def forward(self, x: Any) -> Any:
+            return self.dense(x)
+
+    assert Net().predict(X, verbose=0).shape == (24, 2)
+
+
+# -------------------------------------------------------------------- copies and configs
+
+
+@pytest.mark.parametrize("how", ["pickle", "deepcopy", "config", "json", "clone"])
+def test_round_trips_keep_architecture_and_weights(how: str) -> None:
+    inner = functional()
+    model = Sequential([Input((6,)), layers.Dense(6), inner, layers.Dropout(0.5)], name="outer")
+    model.compile("adam", "mse", metrics=["mae"])
+    model.fit(X, X[:, :3], verbose=0)
+    if how == "pickle":
+        other = pickle.loads(pickle.dumps(model))
+    elif how == "deepcopy":
+        other = copy.deepcopy(model)
+    elif how == "config":
+        other = Sequential.from_config(model.get_config())
+    elif how == "json":
+        other = models.model_from_json(model.to_json())
+    else:
+        other = models.clone_model(model)
+    if how in ("pickle", "deepcopy"):
+        assert other.optimizer.iterations == model.optimizer.iterations
+        a = model.fit(X, X[:, :3], verbose=0, epochs=2).history
+        b = other.fit(X, X[:, :3], verbose=0, epochs=2).history
+        assert a["loss"] == b["loss"]
+    else:
+        assert not np.array_equal(other.get_weights()[0], model.get_weights()[0])
+        other.set_weights(model.get_weights())
+    same(other.predict(X, verbose=0), model.predict(X, verbose=0))
+    assert [layer.name for layer in other.layers] == [layer.name for layer in model.layers]
+    assert len(other.weights) == len(model.weights)
+    extracted = Model(other.input, other.layers[0].output)
+    assert extracted.predict(X, verbose=0).shape == (24, 6)
+
+
+def test_a_graph_with_operators_goes_through_json() -> None:
+    x = Input((6,), name="x")
+    y = (x * 2.0 + 1.0)[:, 1:4] - ops.mean(x, axis=-1, keepdims=True)
+    model = Model(x, {"a": y, "b": ops.concatenate([y, y], axis=-1)})
+    text = model.to_json()
+    other = models.model_from_json(text)
+    same(other.predict(X, verbose=0), model.predict(X, verbose=0))
+    assert json.loads(text)["class_name"] == "Functional"
+
+
+def test_a_chain_of_1000_layers_builds_trains_copies_and_saves(tmp_path: Any) -> None:
+    x = h = Input((2,))
+    for i in range(1000):
+        h = layers.Activation("linear", name=f"a{i}")(h)
+    model = Model(x, layers.Dense(1)(h))
+    model.compile("sgd", "mse")
+    model.fit(X[:, :2], X[:, :1], verbose=0)
+    other = copy.deepcopy(model)
+    path = tmp_path / "deep.keras"
+    model.save(path)
+    loaded = saving.load_model(path)
+    for net in (other, pickle.loads(pickle.dumps(model)), loaded):
+        same(net.predict(X[:, :2], verbose=0), model.predict(X[:, :2], verbose=0))
+
+
+# -------------------------------------------------------------------- freezing
+
+
+def test_trainable_takes_effect_at_the_next_step_and_keeps_slots() -> None:
+    model = Sequential([Input((6,)), layers.Dense(4, name="a"), layers.Dense(3, name="b")])
+    model.compile("adam", picodl.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(X, Y, verbose=0)
+    frozen = model.get_layer("a")
+    frozen.trainable = False
+    before = [w.copy() for w in model.get_weights()]
+    model.fit(X, Y, verbose=0)
+    after = model.get_weights()
+    for i in (0, 1):
+        np.testing.assert_array_equal(before[i], after[i])
+    assert not np.array_equal(before[2], after[2])
+    frozen.trainable = True
+    model.fit(X, Y, verbose=0)
+    assert not np.array_equal(after[0], model.get_weights()[0])
+
+
+# -------------------------------------------------------------------- messages
+
+
+def test_messages_of_building() -> None:
+    x, other = Input((6,), name="x"), Input((6,), name="other")
+    h = layers.Dense(2, name="d")(x)
+    with pytest.raises(ValueError, match="not among the inputs"):
+        Model(x, h + layers.Dense(2)(other))
+    with pytest.raises(ValueError, match='two layers named "d"'):
+        Model(x, layers.Dense(2, name="d")(h))
+    with pytest.raises(ValueError, match='already has a layer named "d"'):
+        Sequential([layers.Dense(1, name="d"), layers.Dense(1, name="d")])
+    with pytest.raises(TypeError, match=r"come from Input\(\); received ndarray"):
+        Model(X, h)
+    with pytest.raises(TypeError, match="has no numbers yet"):
+        np.asarray(h)
+    with pytest.raises(TypeError, match="has no numbers yet"):
+        float(h)
+    with pytest.raises(TypeError, match="together with a numpy array"):
+        layers.Add()([h, np.ones((1, 2))])
+    with pytest.raises(ValueError, match=r'expects shape \(None, 6\) for its input "x"'):
+        Model(x, h).predict(X[:, :5], verbose=0)
+    with pytest.raises(ValueError, match=r"has no layer 'den'"):
+        Model(x, h).get_layer("den")
+    with pytest.raises(TypeError, match="received the class Dense"):
+        Sequential([layers.Dense])
+    with pytest.raises(ValueError, match="must be compiled"):
+        Model(x, h).fit(X, Y)
+    with pytest.raises(TypeError, match='Did you mean "optimizer"'):
+        Model(x, h).compile(optimiser="adam")
+
+
+def test_weights_that_the_loss_never_reaches_are_named_once() -> None:
+    class Net(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.idle = layers.Dense(1), layers.Dense(1, name="idle")
+
+        def call(self, x: Any) -> Any:
+            self.idle(x)
+            return self.used(x)
+
+    net = Net()
+    net.compile("sgd", "mse")
+    with pytest.warns(UserWarning, match="No gradient reaches.*idle/kernel"):
+        net.fit(X, X[:, :1], verbose=0)
+
+
+def test_a_single_output_unit_that_is_always_one_is_reported() -> None:
+    model = Sequential([Input((6,)), layers.Dense(1, activation="softmax")])
+    model.compile("sgd", "binary_crossentropy")
+    with pytest.warns(UserWarning, match="sigmoid"):
+        model.fit(X, Y[:, None] % 2, verbose=0)
+
+
+def test_the_first_nan_loss_warns_once() -> None:
+    model = Sequential([Input((6,)), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.warns(UserWarning, match="TerminateOnNaN") as caught:
+        model.fit(X, np.full((24, 1), np.nan), batch_size=4, verbose=0)
+    assert len(caught) == 1
+
+
+# -------------------------------------------------------------------- summary
+
+
+def test_summary_is_the_table_of_keras(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines: list[str] = []
+    Sequential([Input((6,)), layers.Dense(4, name="a")], name="s").summary(print_fn=lines.append)
+    [text] = lines
+    assert text.splitlines()[:5] == [
+        'Model: "s"',
+        "┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┓",
+        "┃ Layer (type)                    ┃ Output Shape           ┃       Param # ┃",
+        "┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━┩",
+        "│ a (Dense)                       │ (None, 4)              │            28 │",
+    ]
+    assert " Total params: 28 (112.00 B)" in text
+
+
+def test_summary_of_a_graph_shows_connections_and_nested_layers() -> None:
+    lines: list[str] = []
+    x = Input((6,), name="x")
+    inner = Sequential([Input((6,)), layers.Dense(6, name="deep")], name="inner")
+    y = layers.Add(name="sum")([inner(x), x])
+    Model(x, y).summary(print_fn=lines.append, expand_nested=True, show_trainable=True)
+    assert "Connected to" in lines[0] and "inner[0][0]" in lines[0] and "└ deep" in lines[0]
