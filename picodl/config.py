@@ -29,6 +29,7 @@ class _Thread(threading.local):
     finished: list[Any] = []  # the same of the last outermost call
     names: tuple[str, ...] = ()  # name_scope() and the layers being built
     parallel: bool = False  # inside a block of parallel.map_blocks
+    decoding: Any = None  # what layers remember between the tokens of generate()
     custom_objects: tuple[Any, ...] = ()  # custom_object_scope()
     shared: dict[Any, Any] | None = None  # objects met while a config is written or read
     unmade: list[Any] | None = None  # parameters laid out without memory while a file is read

@@ -30,6 +30,12 @@ from picodl.layers.merging import (
     multiply,
     subtract,
 )
+from picodl.layers.position import (
+    PositionEmbedding,
+    RotaryEmbedding,
+    SinePositionEncoding,
+    TokenAndPositionEmbedding,
+)
 from picodl.layers.recurrent import RNN, StackedRNNCells
 from picodl.layers.recurrent_cells import GRUCell, LSTMCell, SimpleRNNCell
 from picodl.layers.recurrent_layers import GRU, LSTM, SimpleRNN
@@ -44,11 +50,18 @@ from picodl.layers.reshaping import Flatten, Reshape
 from picodl.layers.scaling import Normalization, Rescaling
 
 from picodl.layers.simple_attention import AdditiveAttention, Attention
+from picodl.layers.transformer import TransformerDecoder, TransformerEncoder
 from picodl.layers.wrappers import Bidirectional, TimeDistributed
 from picodl.saving import registry, serialization
 from picodl.typing import Config
 
 __all__ = [
+    "PositionEmbedding",
+    "RotaryEmbedding",
+    "SinePositionEncoding",
+    "TokenAndPositionEmbedding",
+    "TransformerDecoder",
+    "TransformerEncoder",
     "AdditiveAttention",
     "Attention",
     "GroupQueryAttention",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from picodl import ops
+from picodl.config import thread
 from picodl.layers.checks import positive_integer
 from picodl.layers.head_attention import HeadAttention
 from picodl.ops.attention import causal_mask
@@ -134,9 +135,14 @@ class MultiHeadAttention(HeadAttention):
         q, k, v = self.query_dense(query), self.key_dense(key), self.value_dense(value)
         scale = 1 / self.key_dim**0.5
         if len(query.shape) == 3:
+            q, k = self.placed(q, k)
+            before = 0
+            if thread.decoding is not None and use_causal_mask and value is query:
+                k, v, value_mask, before = self._remembered(k, v, value_mask)
             mask = self._mask(
-                query, value, query_mask, value_mask, key_mask, attention_mask, use_causal_mask
-            )
+                query, value, query_mask, value_mask, key_mask, attention_mask, use_causal_mask,
+                before,
+            )  # fmt: skip
             y, scores = self._attend(q, k, v, mask, scale, return_attention_scores, training)
         else:
             if return_attention_scores:
@@ -150,6 +156,10 @@ class MultiHeadAttention(HeadAttention):
             y = y * self.gate_dense(query)
         y = self.output_dense(y)
         return (y, scores) if return_attention_scores else y
+
+    def placed(self, query: Any, key: Any) -> tuple[Any, Any]:
+        """The heads of query and key, to be changed by the places they stand at in a subclass."""
+        return query, key
 
     def _attend_over_axes(
         self, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, training: bool
@@ -289,10 +299,13 @@ class GroupQueryAttention(HeadAttention):
     ) -> Any:
         key = value if key is None else key
         self._check_lengths(query, value, key)
-        mask = self._mask(
-            query, value, query_mask, value_mask, key_mask, attention_mask, use_causal_mask
-        )
         q, k, v = self.query_dense(query), self.key_dense(key), self.value_dense(value)
+        before = 0
+        if thread.decoding is not None and use_causal_mask and value is query:
+            k, v, value_mask, before = self._remembered(k, v, value_mask)
+        mask = self._mask(
+            query, value, query_mask, value_mask, key_mask, attention_mask, use_causal_mask, before
+        )
         scale = 1 / self.head_dim**0.5
         y, scores = self._attend(q, k, v, mask, scale, return_attention_scores, training)
         if self.use_gate:

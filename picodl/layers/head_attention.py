@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from picodl import constraints, initializers, random, regularizers
+from picodl import constraints, initializers, ops, random, regularizers
+from picodl.config import thread
 from picodl.layers.base import Layer
 from picodl.layers.checks import fraction, positive_integer
 from picodl.layers.einsum_dense import EinsumDense
 from picodl.ops import noise
-from picodl.ops.attention import attention, attention_scores, causal_mask
+from picodl.ops.attention import attention, attention_scores
 from picodl.typing import Array, Config
 
 
@@ -90,9 +91,13 @@ class HeadAttention(Layer):
         key_mask: Any,
         attention_mask: Any,
         causal: bool,
+        before: int = 0,
     ) -> Any:
-        """All masks in one, (batch or 1, 1 or heads, T, S); None where nothing is hidden."""
-        queries, keys = query.shape[1], value.shape[1]
+        """All masks in one, (batch or 1, 1 or heads, T, S); None where nothing is hidden.
+
+        Args: before: how many keys stand before the first query's own place.
+        """
+        queries, keys = query.shape[1], value.shape[1] + before
         parts: list[Array] = []
         for mask, name, length in (
             (query_mask, "query_mask", queries),
@@ -108,9 +113,9 @@ class HeadAttention(Layer):
                     )
                 parts.append(mask[:, None, :, None] if name[0] == "q" else mask[:, None, None, :])
         if causal:
-            parts.append(causal_mask(queries, keys)[None, None])
+            parts.append(np.tri(queries, keys, before, dtype=bool)[None, None])
         if self.sliding_window is not None:
-            apart = np.abs(np.arange(queries)[:, None] - np.arange(keys))
+            apart = np.abs(np.arange(before, before + queries)[:, None] - np.arange(keys))
             parts.append((apart < self.sliding_window)[None, None])
         if attention_mask is not None:
             parts.append(
@@ -140,6 +145,20 @@ class HeadAttention(Layer):
                 f"{expected}, but its first axis is {mask.shape[0]}."
             )
         return mask
+
+    def _remembered(self, key: Any, value: Any, value_mask: Any) -> tuple[Any, Any, Any, int]:
+        """Keys, values and mask of all steps so far, and how many there were before these: inside
+        `generate()` a layer sees the new tokens only."""
+        memory = thread.decoding.of(self)
+        if "key" not in memory:
+            memory.update(key=key, value=value, mask=value_mask)
+            return key, value, value_mask, 0
+        before = memory["key"].shape[1]
+        memory["key"] = ops.concatenate([memory["key"], key], axis=1)
+        memory["value"] = ops.concatenate([memory["value"], value], axis=1)
+        if value_mask is not None and memory["mask"] is not None:
+            memory["mask"] = np.concatenate([memory["mask"], value_mask], axis=1)
+        return memory["key"], memory["value"], memory["mask"], before
 
     def _attend(
         self,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from picodl import ops, tree
+from picodl.config import thread
 from picodl.layers.base import Layer
 from picodl.layers.input_spec import InputSpec
 from picodl.module import Parameter
@@ -107,19 +108,29 @@ class RNN(Layer):
         if isinstance(mask, (list, tuple)):
             mask = mask[0]
         mask = self._checked_mask(mask, sequences)
-        states = self._first_states(sequences, initial_state)
+        memory = (
+            None
+            if thread.decoding is None or initial_state is not None
+            else thread.decoding.of(self)
+        )
+        states = self._first_states(sequences, memory.get("states") if memory else initial_state)
         if _runs_whole_sequences(self.cell):
-            output, last = self._run_fused(sequences, states, mask, training)
+            keep = self.return_state or self.stateful or memory is not None
+            output, last = self._run_fused(sequences, states, mask, training, keep)
         else:
             output, last = self._run_steps(sequences, states, mask, training)
+        if memory is not None:  # inside generate() the next call brings the next tokens
+            memory["states"] = last
         if self.stateful:
             self._kept.assign([s.data for s in tree.flatten(last)])
         return (output, *tree.flatten(last)) if self.return_state else output
 
-    def _run_fused(self, x: Any, states: list[Any], mask: Any, training: bool) -> Any:
+    def _run_fused(
+        self, x: Any, states: list[Any], mask: Any, training: bool, keep_states: bool
+    ) -> Any:
         """The cell runs over the whole sequence by itself."""
         options = (mask, training, self.go_backwards, self.zero_output_for_mask)
-        if not (self.return_state or self.stateful):
+        if not keep_states:
             returns = "sequences" if self.return_sequences else "last"
             return self.cell.sequence(x, states, *options, returns), []
         return self.cell.sequence_and_states(x, states, *options, self.return_sequences)
