@@ -214,7 +214,11 @@ class Steps(Layer):
         y_pred = self(x, training=True)
         loss = self.compute_loss(x, y, y_pred, sample_weight)
         self._track(loss, x)
-        self.minimize(loss)
+        if getattr(self.optimizer, "uses_closure", False):
+            again = lambda: self.compute_loss(x, y, self(x, training=True), sample_weight)  # noqa: E731
+            self.optimizer.minimize(again, self.trainable_weights)
+        else:
+            self.minimize(loss)
         self._update_metrics(y, y_pred, sample_weight)
 
     def _test(self, x: Any, y: Any, sample_weight: Any) -> None:
