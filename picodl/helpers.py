@@ -12,7 +12,7 @@ from picodl import naming, random, tree
 from picodl.config import floatx
 from picodl.models.pydataset import PyDataset
 from picodl.symbolic import Step, Symbol
-from picodl.tensor import as_array
+from picodl.tensor import Tensor, as_array
 from picodl.typing import Array
 
 
@@ -60,7 +60,7 @@ def to_categorical(x: Any, num_classes: int | None = None) -> Array:
     array([[1., 0., 0.],
            [0., 0., 1.]], dtype=float32)
     """
-    labels = np.asarray(as_array(x))
+    labels = x.data if isinstance(x, Tensor) else np.asarray(x)
     kind = labels.dtype.kind
     if kind not in "iubf" or (kind == "f" and (labels != np.floor(labels)).any()):
         raise ValueError(
