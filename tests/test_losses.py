@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import picodl
-from picodl import config, losses, ops
+from picodl import config, losses, metrics, ops
 from picodl.losses.base import REDUCTIONS, is_loss_function
 from picodl.tensor import Tensor
 from picodl.testing import gradcheck
@@ -185,6 +185,19 @@ def test_the_right_loss_is_named_for_labels_and_one_hot():
         losses.SparseCategoricalCrossentropy()(LABELS, P[:, :1])
 
 
+def test_a_categorical_loss_of_one_class_is_reported():
+    for name in ("CategoricalCrossentropy", "CategoricalFocalCrossentropy"):
+        with pytest.warns(UserWarning, match="one class is always 0.*BinaryCrossentropy"):
+            getattr(losses, name)()(HOT[:, :1], P[:, :1])
+
+
+def test_a_loss_that_leaves_the_graph_is_refused():
+    loss = losses.LossFunctionWrapper(lambda t, p: (t - p.data) ** 2, name="mine")
+    assert loss(HOT, P).dtype == np.float32
+    with pytest.raises(TypeError, match="'mine' returned ndarray, which has no gradient"):
+        loss(HOT, Tensor(P, requires_grad=True))
+
+
 def test_a_function_of_the_user_may_broadcast():
     loss = losses.LossFunctionWrapper(lambda t, p: ops.mean(ops.abs(t - p), -1), name="mine")
     np.testing.assert_allclose(loss(P[:, :1], P), np.abs(P[:, :1] - P).mean(), rtol=1e-6)
@@ -239,10 +252,11 @@ def test_one_number_per_sample_can_be_weighted_without_a_last_axis():
     np.testing.assert_allclose(losses.MeanSquaredError()(0 * e, e, w), 28 / 3)
     steps = RNG.normal(size=(2, 3))
     weights = RNG.random((2, 3))
-    np.testing.assert_allclose(
-        losses.MeanSquaredError()(0 * steps, steps[..., None], weights),
-        (steps**2 * weights).mean(),
-    )
+    expected = (steps**2 * weights).mean()
+    for t, p in ((0 * steps, steps[..., None]), (0 * steps[..., None], steps)):
+        np.testing.assert_allclose(losses.MeanSquaredError()(t, p, weights), expected)
+        metric = metrics.MeanSquaredError()(t, p, weights)
+        np.testing.assert_allclose(metric, expected / weights.mean())
 
 
 def test_masked_values_count_neither_above_nor_below_the_line():

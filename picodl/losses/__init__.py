@@ -134,6 +134,7 @@ _family = Family(
     ],
     aliases={
         **{function.__name__: function for function in _functions},
+        "pinball": quantile,
         "mse": mse,
         "MSE": mse,
         "mae": mae,

@@ -68,6 +68,7 @@ class Loss:
 
         Raises:
             ValueError: for shapes that do not fit.
+            TypeError: if `call` gives something that cannot be differentiated.
         """
         tensors = isinstance(y_pred, Tensor) or isinstance(y_true, Tensor)
         if not tensors and symbolic.is_symbolic((y_true, y_pred, sample_weight)):
@@ -86,6 +87,11 @@ class Loss:
             y_true, y_pred = _keep_last_axis(y_true, y_pred, sample_weight, mask)
         values = self.call(y_true, y_pred)
         if not isinstance(values, Tensor):
+            if y_pred.requires_grad:
+                raise TypeError(
+                    f"The loss {self.name!r} returned {type(values).__name__}, which has no "
+                    "gradient. Compute it from y_pred with picodl.ops or numpy functions."
+                )
             values = Tensor(values)
         loss = reduce(values, sample_weight, mask, self.counted(y_true), self.reduction)
         return loss if tensors else loss.data
@@ -213,6 +219,19 @@ def matched(name: str, y_true: Tensor, y_pred: Tensor) -> tuple[Tensor, Tensor]:
     )
 
 
+def columns(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
+    """Targets and predictions with a last axis of size 1, if each is one number per sample or step:
+    (batch,) becomes (batch, 1), and (batch, steps) that meets (batch, steps, 1) becomes that."""
+    t, p = y_true.shape, y_pred.shape
+    if len(t) == len(p) == 1:
+        return ops.expand_dims(y_true, -1), ops.expand_dims(y_pred, -1)
+    if len(p) == len(t) + 1 and p[-1] == 1 and t:
+        return ops.expand_dims(y_true, -1), y_pred
+    if len(t) == len(p) + 1 and t[-1] == 1 and p:
+        return y_true, ops.expand_dims(y_pred, -1)
+    return y_true, y_pred
+
+
 def same_rank(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
     """A missing or superfluous last axis of size 1 mended, as Keras does it."""
     t, p = y_true.shape, y_pred.shape
@@ -320,12 +339,6 @@ def _floating(x: Any, dtype: Any) -> Tensor:
 
 
 def _keep_last_axis(y_true: Any, y_pred: Tensor, *weights: Any) -> tuple[Any, Tensor]:
-    """Shapes for which the values keep the axes that weights or a mask need: (batch,) becomes
-    (batch, 1), and (batch, steps) targets meet (batch, steps, 1) predictions."""
+    """Shapes for which the values keep the axes that weights or a mask need."""
     need = max(np.ndim(w) for w in weights if w is not None)
-    t, p = y_true.ndim, y_pred.ndim
-    if need == t == 1 == p:
-        return ops.expand_dims(y_true, -1), ops.expand_dims(y_pred, -1)
-    if need >= t == p - 1 > 0 and y_pred.shape[-1] == 1:
-        return ops.expand_dims(y_true, -1), y_pred
-    return y_true, y_pred
+    return columns(y_true, y_pred) if need >= min(y_true.ndim, y_pred.ndim) else (y_true, y_pred)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ def categorical_crossentropy(
 ) -> Tensor:
     """The values of the loss `CategoricalCrossentropy`: the class axis is gone."""
     t, p = matched("categorical_crossentropy", y_true, y_pred)
-    t = smoothed(t, label_smoothing, p.shape[axis])
+    t = smoothed(t, label_smoothing, _classes(p, axis, "categorical_crossentropy"))
     return kernels.categorical_crossentropy(t, p, from_logits, axis)
 
 
@@ -94,7 +95,7 @@ def categorical_focal_crossentropy(
 ) -> Tensor:
     """The values of the loss `CategoricalFocalCrossentropy`: the class axis is gone."""
     t, p = matched("categorical_focal_crossentropy", y_true, y_pred)
-    t = smoothed(t, label_smoothing, p.shape[axis])
+    t = smoothed(t, label_smoothing, _classes(p, axis, "categorical_focal_crossentropy"))
     if from_logits:
         log_p = ops.log_softmax(p, axis)
         p = ops.exp(log_p)
@@ -140,6 +141,18 @@ def smoothed(t: Tensor, amount: float, classes: int) -> Tensor:
         return t
     check_fraction("label_smoothing", amount)
     return t * (1 - amount) + amount / classes
+
+
+def _classes(p: Tensor, axis: int, name: str) -> int:
+    """The number of classes; one alone is reported."""
+    classes: int = p.shape[kernels.class_axis(p.shape, axis, name)]
+    if classes == 1:
+        warnings.warn(
+            "A categorical cross-entropy of one class is always 0 and teaches nothing. For yes or "
+            "no give the model one unit with a sigmoid, and use BinaryCrossentropy.",
+            stacklevel=4,
+        )
+    return classes
 
 
 # -------------------------------------------------------------------- losses

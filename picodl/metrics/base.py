@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from picodl import config
-from picodl.losses.base import is_loss_function, spread
+from picodl.losses.base import columns, is_loss_function, spread
 from picodl.module import Parameter
 from picodl.naming import auto_name, to_snake_case
 from picodl.tensor import Tensor, as_array
@@ -288,8 +288,8 @@ class MeanMetricWrapper(Mean):
             ValueError: if shapes or weights do not fit.
         """
         t, p = plain(y_true), plain(y_pred)
-        if is_loss_function(self.fn) and t.ndim == p.ndim == 1:
-            t, p = t[:, None], p[:, None]  # one value per sample, not one for the batch
+        if is_loss_function(self.fn):
+            t, p = columns(t, p)  # one value per sample or step, not one for them all
         self.add(plain(self.fn(t, p, **self.kwargs)), with_mask(y_pred, sample_weight))
 
     def get_config(self) -> Config:

@@ -83,7 +83,7 @@ def categorical_crossentropy(
     dp = g / s * (h - sum(h q)), where h = -t / q, 0 where q was clipped.
     """
     t, a = target.data, output.data
-    axis = _class_axis(a.shape, axis, "categorical_crossentropy")
+    axis = class_axis(a.shape, axis, "categorical_crossentropy")
     if t.shape != a.shape:
         raise ValueError(
             "categorical_crossentropy expected targets of the shape of the predictions, "
@@ -138,7 +138,7 @@ def sparse_categorical_crossentropy(
     the probabilities, 0 where p / s was clipped.
     """
     a = output.data
-    axis = _class_axis(a.shape, axis, "sparse_categorical_crossentropy")
+    axis = class_axis(a.shape, axis, "sparse_categorical_crossentropy")
     last = axis == a.ndim - 1
     moved = a if last else np.moveaxis(a, axis, -1)
     k = a.shape[axis]
@@ -285,7 +285,12 @@ def whole_numbers(name: str, labels: Array) -> Array:
     return ids
 
 
-def _class_axis(shape: tuple[int, ...], axis: int, name: str) -> int:
+def class_axis(shape: tuple[int, ...], axis: int, name: str) -> int:
+    """The axis of the classes counted from the left.
+
+    Raises:
+        ValueError: if there is none, or no class along it.
+    """
     ndim = len(shape)
     if not -ndim <= axis < ndim or shape[axis] == 0:
         raise ValueError(
