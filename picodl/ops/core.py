@@ -34,7 +34,11 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     inputs = []
     for place, name in enumerate(names):
-        note = function.__annotations__.get(name, "").removesuffix(" | None")
+        note = function.__annotations__.get(name, "")
+        if not isinstance(note, str):  # a module without `from __future__ import annotations`
+            note = note.__name__ if isinstance(note, type) else str(note)
+            note = note.replace(f"{Tensor.__module__}.", "")
+        note = note.removesuffix(" | None")
         many = note.startswith("list[")
         kind = _KINDS.get(note.removeprefix("list[").removesuffix("]"))
         if kind is not None:
