@@ -12,11 +12,13 @@ from picodl.optimizers.adam import Adam, AdamW
 from picodl.optimizers.adamax import Adamax, Nadam
 from picodl.optimizers.base import Optimizer
 from picodl.optimizers.lamb import Adafactor, Lamb
+from picodl.optimizers.lbfgs import LBFGS
 from picodl.optimizers.lion import Lion
 from picodl.optimizers.muon import Muon
 from picodl.optimizers.rmsprop import RMSprop
 from picodl.optimizers.schedule_free import ScheduleFreeAdamW
 from picodl.optimizers.sgd import SGD
+from picodl.optimizers.wrappers import LossScaleOptimizer, MultiOptimizer, OptimizerMap
 
 __all__ = [
     "Optimizer",
@@ -34,6 +36,10 @@ __all__ = [
     "Adafactor",
     "Muon",
     "ScheduleFreeAdamW",
+    "LBFGS",
+    "LossScaleOptimizer",
+    "MultiOptimizer",
+    "OptimizerMap",
     "schedules",
     "get",
     "serialize",
@@ -42,7 +48,8 @@ __all__ = [
 
 _members: list[type] = [SGD, RMSprop, Adam, AdamW, Adamax, Nadam, Adagrad, Adadelta, Ftrl]
 _members += [Lion, Lamb, Adafactor, Muon, ScheduleFreeAdamW]
-_family = Family("optimizer", "keras.optimizers", Optimizer, _members, any_case=True)
+_others: list[type] = [LBFGS, LossScaleOptimizer, MultiOptimizer, OptimizerMap]
+_family = Family("optimizer", "keras.optimizers", Optimizer, _members + _others, any_case=True)
 
 
 def get(identifier: Any) -> Any:
@@ -55,7 +62,10 @@ def get(identifier: Any) -> Any:
     >>> get("Adam").beta_1
     0.9
     """
-    return _family.get(identifier)
+    found = _family.get(identifier)
+    if found is not None and not isinstance(found, Optimizer):
+        raise TypeError(f"Expected an optimizer; received {identifier!r}.")
+    return found
 
 
 def serialize(optimizer: Any) -> Any:

@@ -72,6 +72,7 @@ class Optimizer:
     slots: tuple[str, ...] = ()
     elementwise: bool = True
     hyperparameters: tuple[str, ...] = ()  # attributes that get_config adds
+    uses_closure: bool = False  # whether a step is `minimize(closure, parameters)`, as for LBFGS
 
     def __init__(
         self,
