@@ -7,6 +7,7 @@ from typing import Any
 from picodl.layers.activation import ELU, GELU, LeakyReLU, PReLU, ReLU, Softmax
 from picodl.layers.attention import GroupQueryAttention, MultiHeadAttention
 from picodl.layers.base import Layer
+from picodl.layers.conv_lstm import ConvLSTM1D, ConvLSTM2D
 from picodl.layers.core import Activation, Identity, Input, InputLayer, Lambda, Wrapper
 from picodl.layers.dense import Dense, Linear
 from picodl.layers.einsum_dense import EinsumDense
@@ -56,6 +57,8 @@ from picodl.saving import registry, serialization
 from picodl.typing import Config
 
 __all__ = [
+    "ConvLSTM1D",
+    "ConvLSTM2D",
     "PositionEmbedding",
     "RotaryEmbedding",
     "SinePositionEncoding",
