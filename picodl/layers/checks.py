@@ -76,3 +76,29 @@ def choice(layer: Any, argument: str, value: Any, allowed: Sequence[str]) -> str
             f"{', '.join(map(repr, allowed))}; received {value!r}.{suggest(value, allowed)}"
         )
     return value
+
+
+def sizes(layer: Any, argument: str, value: Any, rank: int, least: int = 1) -> tuple[int, ...]:
+    """The value as one int per spatial axis.
+
+    Raises:
+        ValueError: naming the layer and the argument, unless it is an integer or `rank` of them, of
+            at least `least`.
+    """
+    parts = (value,) * rank if int_of(value) is not None else value
+    if (
+        not isinstance(parts, (tuple, list))
+        or len(parts) != rank
+        or any(isinstance(n, bool) or int_of(n) is None or int(n) < least for n in parts)
+    ):
+        many = "" if rank == 1 else f" or {rank} of them"
+        raise ValueError(
+            f'{type(layer).__name__} layer "{layer.name}": {argument} must be an integer of at '
+            f"least {least}{many}; received {value!r}."
+        )
+    return tuple(int(n) for n in parts)
+
+
+def lower(value: Any) -> Any:
+    """A string in lower case, anything else as it is: names such as "SAME" are accepted."""
+    return value.lower() if isinstance(value, str) else value

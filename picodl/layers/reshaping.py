@@ -8,6 +8,8 @@ from typing import Any
 
 from picodl import config, ops
 from picodl.layers.base import Layer, as_shape
+from picodl.layers.checks import positive_integer
+from picodl.layers.input_spec import InputSpec
 from picodl.typing import Config, Shape
 
 
@@ -81,3 +83,60 @@ class Reshape(Layer):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "target_shape": self.target_shape}
+
+
+class Permute(Layer):
+    """The axes of each sample in another order.
+
+    Args:
+        dims: for each axis of the output the axis of the input it comes from, counted from 1
+            without the batch axis: (2, 1) swaps two axes.
+
+    Raises:
+        ValueError: unless dims holds 1, 2, ... each once.
+    """
+
+    def __init__(self, dims: Sequence[int], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.dims = as_shape(dims)
+        if sorted(self.dims) != list(range(1, len(self.dims) + 1)):
+            raise ValueError(
+                f'Permute layer "{self.name}": dims must hold the numbers 1 to {len(self.dims)}, '
+                f"each once; received {dims!r}. The batch axis does not count."
+            )
+        self.input_spec = InputSpec(ndim=len(self.dims) + 1)
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        return ops.transpose(x, (0, *self.dims))
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        return (input_shape[0], *(input_shape[d] for d in self.dims))
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "dims": self.dims}
+
+
+class RepeatVector(Layer):
+    """Each sample's vector n times, as a sequence.
+
+    Args:
+        n: the number of steps.
+
+    Shapes: (batch, features) -> (batch, n, features).
+    """
+
+    def __init__(self, n: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.n = positive_integer(self, "n", n)
+        self.input_spec = InputSpec(ndim=2)
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        return ops.repeat(ops.expand_dims(x, 1), self.n, 1)
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        return (input_shape[0], self.n, *input_shape[1:])
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "n": self.n}

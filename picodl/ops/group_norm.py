@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from picodl.ops.core import op
+from picodl.ops.core import cast, op
 from picodl.ops.functions import rsqrt
 from picodl.ops.reduce import mean as mean_of
 from picodl.ops.shape import reshape
@@ -44,6 +44,9 @@ def group_normalization(
     n = x.shape[-1]
     if groups < 1 or n % groups:
         raise ValueError(f"group_normalization: {n} channels do not divide into {groups} groups.")
+    if x.dtype == np.float16:  # its sums would overflow
+        y = group_normalization(cast(x, np.float32), groups, gamma, beta, epsilon)
+        return cast(y, np.float16)
     a = np.ascontiguousarray(x.data).reshape(len(x.data), -1, n)
     pixels = a.shape[1]
     blocks = blocks_of(len(a), BLOCK // max(1, pixels * n))

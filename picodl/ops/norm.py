@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from picodl import config
-from picodl.ops.core import normalize_axis, op
+from picodl.ops.core import cast, normalize_axis, op
 from picodl.ops.functions import rsqrt
 from picodl.ops.reduce import mean as mean_of
 from picodl.ops.shape import moveaxis, reshape
@@ -132,6 +132,9 @@ def batch_normalization(
     shift = -mean * factor
     if offset is not None:
         shift = shift + offset
+    if x.dtype == np.float16:
+        y = batch_normalization(cast(x, np.float32), mean, variance, axis, offset, scale, epsilon)
+        return cast(y, np.float16)
     (axis,) = normalize_axis(axis, x.ndim)
     if axis == x.ndim - 1:
         return scale_and_shift(x, factor, shift)
@@ -157,6 +160,9 @@ def normalize_batch(
     dgamma = i sum(g d), dx = gamma i (g - dbeta / N - d i^2 sum(g d) / N).
     Reference: Ioffe and Szegedy, 2015, "Batch Normalization", arXiv:1502.03167.
     """
+    if x.dtype == np.float16:  # its sums would overflow
+        y, center, variance = normalize_batch(cast(x, np.float32), gamma, beta, epsilon)
+        return cast(y, np.float16), center, variance
     (a,) = _plain(x)
     rows = _Rows(a.shape)
     data = a.reshape(rows.shape)
@@ -288,6 +294,9 @@ def rms_normalization(
 
 
 def _over_axes(x: Tensor, gamma: Any, beta: Any, axis: Any, epsilon: float, centered: bool) -> Any:
+    if x.dtype == np.float16:
+        y = _over_axes(cast(x, np.float32), gamma, beta, axis, epsilon, centered)
+        return cast(y, np.float16)
     axes = sorted(normalize_axis(axis, x.ndim))
     last = list(range(x.ndim - len(axes), x.ndim))
     moved: Any = x if axes == last else moveaxis(x, axes, last)
