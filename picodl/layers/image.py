@@ -196,6 +196,11 @@ def _per_image(values: Any) -> Array:
     return np.asarray(values).reshape(-1, 1, 1, 1)
 
 
+def _drawn(rng: np.random.Generator, bounds: Any, n: int) -> Array:
+    """A number between the bounds for each image."""
+    return bounds[0] + (bounds[1] - bounds[0]) * rng.random(n)
+
+
 def _range(layer: Layer, argument: str, value: Any, lowest: float = -math.inf) -> Any:
     """(low, high) of a factor: a pair, or one number f for (-f, f).
 
@@ -360,7 +365,7 @@ class RandomRotation(RandomTransform):
         self.factor = _range(self, "factor", factor)
 
     def draw(self, transform: Array, n: int, h: int, w: int, rng: np.random.Generator) -> None:
-        angle = 2 * math.pi * rng.uniform(*self.factor, n)
+        angle = 2 * math.pi * _drawn(rng, self.factor, n)
         cos, sin = np.cos(angle), np.sin(angle)
         x, y = (w - 1) / 2, (h - 1) / 2
         transform[:, 0], transform[:, 1], transform[:, 2] = cos, -sin, x - cos * x + sin * y
@@ -396,8 +401,8 @@ class RandomTranslation(RandomTransform):
         self.width_factor = _range(self, "width_factor", width_factor)
 
     def draw(self, transform: Array, n: int, h: int, w: int, rng: np.random.Generator) -> None:
-        transform[:, 5] = -h * rng.uniform(*self.height_factor, n)
-        transform[:, 2] = -w * rng.uniform(*self.width_factor, n)
+        transform[:, 5] = -h * _drawn(rng, self.height_factor, n)
+        transform[:, 2] = -w * _drawn(rng, self.width_factor, n)
 
     def get_config(self) -> Config:
         return {
@@ -435,8 +440,8 @@ class RandomZoom(RandomTransform):
             self.width_factor = _range(self, "width_factor", width_factor, -1)
 
     def draw(self, transform: Array, n: int, h: int, w: int, rng: np.random.Generator) -> None:
-        tall = 1 + rng.uniform(*self.height_factor, n)
-        wide = tall if self.width_factor is None else 1 + rng.uniform(*self.width_factor, n)
+        tall = 1 + _drawn(rng, self.height_factor, n)
+        wide = tall if self.width_factor is None else 1 + _drawn(rng, self.width_factor, n)
         transform[:, 0], transform[:, 2] = wide, (w - 1) / 2 * (1 - wide)
         transform[:, 4], transform[:, 5] = tall, (h - 1) / 2 * (1 - tall)
 
@@ -497,7 +502,7 @@ class RandomBrightness(RandomTone):
 
     def change(self, x: Any, row: int, rng: np.random.Generator) -> Any:
         low, high = self.value_range
-        added = (high - low) * rng.uniform(*self.factor, x.shape[0])
+        added = (high - low) * _drawn(rng, self.factor, x.shape[0])
         return ops.clip(x + _per_image(added.astype(x.dtype)), low, high)
 
     def get_config(self) -> Config:
@@ -532,7 +537,7 @@ class RandomContrast(RandomTone):
 
     def change(self, x: Any, row: int, rng: np.random.Generator) -> Any:
         low, high = self.factor
-        times = rng.uniform(1 - low, 1 + high, x.shape[0])
+        times = _drawn(rng, (1 - low, 1 + high), x.shape[0])
         mean = ops.mean(x, (row % 4, row % 4 + 1), keepdims=True)
         changed = (x - mean) * _per_image(times.astype(x.dtype)) + mean
         return ops.clip(changed, *self.value_range)

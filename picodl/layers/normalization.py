@@ -181,18 +181,16 @@ class BatchNormalization(Scaled):
     def build(self, input_shape: Shape) -> None:
         n = known_axis(self, input_shape, _axis_of(self, self.axis, input_shape))
         self.add_scale((n,))
-        state = {"trainable": False, "autocast": False}
-        self.moving_mean = self.add_weight(
-            (n,), self.moving_mean_initializer, name="moving_mean", **state
-        )
-        self.moving_variance = self.add_weight(
-            (n,), self.moving_variance_initializer, name="moving_variance", **state
-        )
+        self.moving_mean = self._state("moving_mean", n, self.moving_mean_initializer)
+        self.moving_variance = self._state("moving_variance", n, self.moving_variance_initializer)
         if self.renorm:
-            self.moving_stddev = self.add_weight((n,), "ones", name="moving_stddev", **state)
-            self.renorm_mean = self.add_weight((n,), "zeros", name="renorm_mean", **state)
-            self.renorm_stddev = self.add_weight((n,), "ones", name="renorm_stddev", **state)
+            self.moving_stddev = self._state("moving_stddev", n, "ones")
+            self.renorm_mean = self._state("renorm_mean", n, "zeros")
+            self.renorm_stddev = self._state("renorm_stddev", n, "ones")
         self.input_spec = InputSpec(ndim=len(input_shape), axes={self.axis: n})
+
+    def _state(self, name: str, n: int, initializer: Any) -> Any:
+        return self.add_weight((n,), initializer, trainable=False, autocast=False, name=name)
 
     def call(self, x: Any, training: bool = False, mask: Any = None) -> Any:
         if not (training and self.trainable):

@@ -21,7 +21,7 @@ class SpectralNormalization(Wrapper):
         power_iterations: steps towards the singular value in each call; it is followed from call to
             call, so that one is enough.
 
-    Weights: vector_u (1, last axis of the kernel), not trained; then the layer's.
+    Weights: the kernel, vector_u (1, last axis of the kernel; not trained), the layer's others.
     Raises:
         ValueError: for a layer without such a weight.
     Reference: Miyato et al., 2018, "Spectral Normalization for Generative Adversarial Networks",
@@ -32,10 +32,11 @@ class SpectralNormalization(Wrapper):
         super().__init__(layer, **kwargs)
         self.power_iterations = positive_integer(self, "power_iterations", power_iterations)
 
-    def build(self, input_shape: Shape) -> None:
+    def build(self, input_shape: Any = None) -> None:
         super().build(input_shape)
+        self.kernel = self._kernel()  # before vector_u: Keras's order of the weights
         self.vector_u = self.add_weight(
-            (1, self._kernel().shape[-1]),
+            (1, self.kernel.shape[-1]),
             initializers.TruncatedNormal(stddev=0.02),
             trainable=False,
             name="vector_u",
@@ -56,7 +57,7 @@ class SpectralNormalization(Wrapper):
         return self.layer(inputs)
 
     def _normalize(self) -> None:
-        kernel = self._kernel()
+        kernel = self.kernel
         matrix = kernel.data.reshape(-1, kernel.shape[-1])
         if not matrix.any():
             return

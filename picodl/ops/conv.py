@@ -15,8 +15,8 @@ from picodl.ops.activation import Pair
 from picodl.ops.conv_plan import Convolution, plan_of
 from picodl.ops.convolution import (
     Source,
-    add_bias,
     column_sums,
+    finish_block,
     gather,
     gathered,
     kernel_matrices,
@@ -177,18 +177,6 @@ def _forward(
 
     gather(plan, units, lambda number, images: a[images], product, b is not None)
     return y, saved
-
-
-def finish_block(z: Array, bias: Array | None, pair: Pair | None) -> Any:
-    """Bias and activation on one block of the output while it is in the cache."""
-    if bias is not None:
-        add_bias(z, bias)
-    if pair is None:
-        return None
-    y, saved = pair.forward(z)
-    if y is not z:
-        z[...] = y
-    return saved
 
 
 def _activation_gradient(

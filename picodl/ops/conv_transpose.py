@@ -10,9 +10,16 @@ import numpy as np
 
 from picodl import config
 from picodl.ops.activation import Pair
-from picodl.ops.conv import correlate, finish_block, kernel_gradient, ready
+from picodl.ops.conv import correlate, kernel_gradient, ready
 from picodl.ops.conv_plan import Convolution, transposed_plan_of
-from picodl.ops.convolution import column_sums, gather, gathered, kernel_matrices, spread
+from picodl.ops.convolution import (
+    column_sums,
+    finish_block,
+    gather,
+    gathered,
+    kernel_matrices,
+    spread,
+)
 from picodl.ops.core import op
 from picodl.ops.shape import moveaxis
 from picodl.parallel import blocks_of

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from picodl.ops.activation import Pair, relu_pair
 from picodl.ops.conv_plan import Convolution, Phase, phases
 from picodl.ops.windows import Columns, Windows, row_chunks
 from picodl.parallel import map_blocks, shares_of
@@ -59,6 +60,22 @@ def column_sums(h: Array) -> Array:
     """The sum over all but the last axis, as a product: 10 times faster than sum(0)."""
     rows = h.reshape(-1, h.shape[-1])
     return np.ones(len(rows), h.dtype).dot(rows)
+
+
+def finish_block(z: Array, bias: Array | None, pair: Pair | None) -> Any:
+    """Bias and activation on one block of the output, in place, while it is in the cache.
+
+    Returns:
+        What the activation saved. Except for relu that may be z itself, so it gets a copy.
+    """
+    if bias is not None:
+        add_bias(z, bias)
+    if pair is None:
+        return None
+    y, saved = pair.forward(z if pair is relu_pair else z.copy())
+    if y is not z:
+        z[...] = y
+    return saved
 
 
 def gather(

@@ -17,7 +17,7 @@ from numpy.lib.stride_tricks import as_strided
 from picodl import config
 from picodl.ops.activation import Pair
 from picodl.ops.conv_plan import Convolution, phases, plan_of
-from picodl.ops.convolution import add_bias, column_sums
+from picodl.ops.convolution import column_sums, finish_block
 from picodl.ops.core import op
 from picodl.ops.shape import moveaxis, pad, repeat, reshape
 from picodl.ops.windows import Windows, overlap
@@ -39,7 +39,7 @@ def depthwise_conv(
     bias: Tensor | None = None,
     pair: Any = None,
 ) -> Tensor:
-    """Convolution of each channel by itself: y[., c m + j] = f(sum over t of x[., c] w[t, c, j] + b).
+    """Convolution of each channel by itself: y[., c m + j] = f(sum of x[., c] w[t, c, j] + b).
 
     Args: as for `conv`.
     Shapes: inputs (batch, *sizes, n), kernel (*k, n, m), bias (n m,) -> (batch, *out, n m).
@@ -104,12 +104,7 @@ def _depthwise(
     def forward(number: int) -> None:
         z = y[blocks[number]]
         _taps_times(_windows(a[blocks[number]], windows), w, windows, z)
-        if bias is not None:
-            add_bias(z, bias.data)
-        if pair is not None:
-            done, saved[number] = pair.forward(z)
-            if done is not z:
-                z[...] = done
+        saved[number] = finish_block(z, None if bias is None else bias.data, pair)
 
     map_blocks(forward, range(len(blocks)), work)
 
