@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -220,7 +221,7 @@ def vectorize(
             )
             for i, a in arrays.items()
         }
-        n = int(np.prod(shape, dtype=np.int64))
+        n = math.prod(shape)
         results = [
             pyfunc(*(flat[i][k] if i in flat else a for i, a in enumerate(args)))
             for k in builtins.range(n)

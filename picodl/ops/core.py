@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -254,7 +255,7 @@ def ndim(x: Any) -> int:
 
 def size(x: Any) -> int:
     """The number of elements."""
-    return int(np.prod([n for n in shape(x) if n is not None], dtype=np.int64))
+    return math.prod([n for n in shape(x) if n is not None])
 
 
 def dtype(x: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -105,7 +106,7 @@ def _scaled(x: Tensor, axis: int, size: int, interpolation: str, antialias: bool
         return take(x, np.floor((np.arange(size) + 0.5) * (n / size)).astype(np.int64), axis)
     weights = resize_weights(n, size, interpolation, antialias).astype(x.data.dtype)
     shape = x.data.shape
-    inner = int(np.prod(shape[axis + 1 :], dtype=np.int64))
+    inner = math.prod(shape[axis + 1 :])
     if inner == 1:
         return matmul(x, weights.T)
     y = matmul(weights, x.reshape(-1, n, inner))

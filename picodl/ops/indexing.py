@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from typing import Any
 
 import numpy as np
@@ -50,11 +51,11 @@ def _positions(key: Any, shape: tuple[int, ...]) -> Any:
     one = isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" and axis < len(shape)
     if one and builtins.all(isinstance(k, builtins.slice) and k == _ALL for k in parts[:-1]):
         n = shape[axis]
-        outer = int(np.prod(shape[:axis], dtype=np.int64))
-        inner = int(np.prod(shape[axis + 1 :], dtype=np.int64))
+        outer = math.prod(shape[:axis])
+        inner = math.prod(shape[axis + 1 :])
         rows = (np.arange(outer) * n)[:, None] + (ids.reshape(-1).astype(np.int64) % n)
         return rows[..., None] * inner + np.arange(inner)
-    size = int(np.prod(shape, dtype=np.int64))
+    size = math.prod(shape)
     return np.arange(size).reshape(shape)[key]
 
 
@@ -116,7 +117,7 @@ def take(x: Numeric, indices: Array, axis: int | None = None) -> Tensor:
         (axis,) = normalize_axis(axis, len(shape))
         y = np.take(x.data, ids, axis=axis)
         key = (_ALL,) * axis + (ids,)
-    flat = (int(np.prod(shape, dtype=np.int64)),) if axis is None else shape
+    flat = (math.prod(shape),) if axis is None else shape
 
     def backward(g: Any) -> Any:
         return (spread(g, key, flat).reshape(shape),)
@@ -367,7 +368,7 @@ def _replace(x: Tensor, key: Any, updates: Tensor, shape: tuple[int, ...]) -> Te
     kept = np.ones(x.data.shape, bool)
     kept[key] = False
     ids = np.full(x.data.shape, -1)
-    order = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
+    order = np.arange(math.prod(shape)).reshape(shape)
     ids[key] = order
     taken = ids[key] == order
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -231,7 +232,7 @@ def rearrange(tensor: Numeric, pattern: str, **axes_lengths: int) -> Tensor:
         )
     apart = tensor.reshape([sizes[name] for name in names])
     turned = apart.transpose([names.index(name) for name in order])
-    return turned.reshape([int(np.prod([sizes[name] for name in group])) for group in after])
+    return turned.reshape([math.prod(sizes[name] for name in group) for group in after])
 
 
 def _groups(side: str, pattern: str) -> list[list[str]]:
@@ -251,7 +252,7 @@ def _sizes(
     """The size of every name."""
     for group, n in zip(groups, shape, strict=True):
         unknown = [name for name in group if name not in sizes]
-        known = int(np.prod([sizes[name] for name in group if name in sizes], dtype=np.int64))
+        known = math.prod(sizes[name] for name in group if name in sizes)
         if len(unknown) > 1:
             raise ValueError(
                 f"The pattern {pattern!r} leaves the sizes of {unknown} open; pass all but one."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -83,9 +84,9 @@ def tensordot(x1: Numeric, x2: Numeric, axes: Any = 2) -> Tensor:
     rows = [i for i in range(a) if i not in left]
     columns = [i for i in range(b) if i not in right]
     shape = [x1.data.shape[i] for i in rows] + [x2.data.shape[i] for i in columns]
-    n = int(np.prod(sizes, dtype=np.int64))
-    m = int(np.prod([x2.data.shape[i] for i in columns], dtype=np.int64))
-    k = int(np.prod([x1.data.shape[i] for i in rows], dtype=np.int64))
+    n = math.prod(sizes)
+    m = math.prod([x2.data.shape[i] for i in columns])
+    k = math.prod([x1.data.shape[i] for i in rows])
     flat1 = x1.transpose((*rows, *left)).reshape(k, n)
     flat2 = x2.transpose((*right, *columns)).reshape(n, m)
     return matmul(flat1, flat2).reshape(shape)

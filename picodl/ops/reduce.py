@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def kept_shape(shape: tuple[int, ...], axis: Axis) -> tuple[int, ...]:
 
 def _count(shape: tuple[int, ...], axis: Axis) -> int:
     """How many elements go into one result."""
-    return int(np.prod([shape[i] for i in normalize_axis(axis, len(shape))], dtype=np.int64))
+    return math.prod([shape[i] for i in normalize_axis(axis, len(shape))])
 
 
 # -------------------------------------------------------------------- sums and means

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,7 @@ def _rows(x: Tensor, axis: Axis) -> tuple[Tensor, int]:
     """The reduced axes joined to one, the last; and its size."""
     axes = normalize_axis(axis, x.data.ndim)
     rest = [i for i in range(x.data.ndim) if i not in axes]
-    n = int(np.prod([x.data.shape[i] for i in axes], dtype=np.int64))
+    n = math.prod([x.data.shape[i] for i in axes])
     shape = [x.data.shape[i] for i in rest]
     return x.transpose((*rest, *axes)).reshape([*shape, n]), n
 
