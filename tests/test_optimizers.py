@@ -540,3 +540,52 @@ def test_unknown_names_suggest_the_nearest():
         optimizers.get("adm")
     with pytest.raises(TypeError, match="optimizer"):
         optimizers.get(3)
+
+
+# -------------------------------------------------------------------- one's own
+
+
+def test_a_rule_in_kerass_form_gets_variables():
+    from picodl import ops
+
+    class Momentum(optimizers.Optimizer):
+        def build(self, var_list):
+            if self.built:
+                return
+            super().build(var_list)
+            self.momenta = [self.add_variable_from_reference(v, "momentum") for v in var_list]
+
+        def update_step(self, gradient, variable, learning_rate):
+            m = self.momenta[self._get_variable_index(variable)]
+            self.assign(m, ops.subtract(m * 0.9, gradient * learning_rate))
+            self.assign_add(variable, m)
+
+    weights, grads = weights_and_gradients([(4, 3), (3,)], 5)
+    same = [Parameter(w.numpy()) for w in weights]
+    mine, sgd = Momentum(0.1, weight_decay=0.1), optimizers.SGD(0.1, 0.9, weight_decay=0.1)
+    for row in grads:
+        mine.apply(row, weights)
+        sgd.apply(row, same)
+    for a, b in zip(weights, same, strict=True):
+        np.testing.assert_allclose(a.data, b.data, rtol=1e-5, atol=1e-6)
+    assert [v.path.split("/")[1] for v in mine.variables[2:]] == ["w0_momentum", "w1_momentum"]
+    with pytest.raises(ValueError, match="was not there when the optimizer was built"):
+        mine.apply([np.ones(1)], [Parameter([1.0])])
+    held, twin = copy.deepcopy((weights, mine))
+    twin.apply(grads[0], held)
+    mine.apply(grads[0], weights)
+    assert held[0].data.tobytes() == weights[0].data.tobytes()
+
+
+def test_averages_of_unused_parameters_stay_their_weights():
+    a, b = Parameter([1.0]), Parameter([5.0])
+    optimizer = optimizers.SGD(1.0, use_ema=True, ema_momentum=0.5)
+    optimizer.build([a, b])
+    b.assign([7.0])  # loaded after build
+    a.grad = np.ones(1, "float32")
+    for _ in range(3):
+        optimizer.update([a, b])
+    late = Parameter([3.0])
+    optimizer.apply([np.zeros(1), np.zeros(1)], [a, late])
+    optimizer.finalize_variable_values([a, b, late])
+    assert b.data[0] == 7 and late.data[0] == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 import warnings
@@ -12,20 +13,20 @@ import numpy as np
 
 from picodl import config
 from picodl.module import Module, Parameter
-from picodl.naming import auto_name, to_snake_case
 from picodl.optimizers import schedules
 from picodl.optimizers.clipping import clip_by_global_norm, clip_by_norm, clip_by_value
 from picodl.optimizers.flat import Packing, Plan, label
 from picodl.optimizers.options import OPTIONS, as_groups, check_options
 from picodl.optimizers.schedules import LearningRateSchedule
+from picodl.optimizers.state import State
 from picodl.parallel import map_blocks
-from picodl.tensor import Tensor, as_array
+from picodl.tensor import Tensor, as_array, no_grad
 from picodl.typing import Array, Config
 
 THREADS_FROM = 200_000  # elements; with fewer, threads cost more than they save
 
 
-class Optimizer:
+class Optimizer(State):
     """Base class: `update_step` is the rule, elementwise and in place; all else is here.
 
     A subclass names its slots (arrays kept per parameter, zero at first unless `initial_slot` says
@@ -69,8 +70,8 @@ class Optimizer:
     array([ 0.5, -1.5], dtype=float32)
     """
 
-    slots: tuple[str, ...] = ()
     elementwise: bool = True
+    _per_variable: bool = False  # whether update_step has Keras's form
     hyperparameters: tuple[str, ...] = ()  # attributes that get_config adds
     uses_closure: bool = False  # whether a step is `minimize(closure, parameters)`, as for LBFGS
 
@@ -91,32 +92,35 @@ class Optimizer:
         **kwargs: Any,
     ) -> None:
         check_options(type(self).__name__, locals(), kwargs)
-        self.name = auto_name(to_snake_case(type(self).__name__)) if name is None else name
+        super().__init__(name, use_ema, gradient_accumulation_steps)
         self.weight_decay = weight_decay
         self.clipnorm = clipnorm
         self.clipvalue = clipvalue
         self.global_clipnorm = global_clipnorm
-        self.use_ema = bool(use_ema)
         self.ema_momentum = ema_momentum
         self.ema_overwrite_frequency = ema_overwrite_frequency
         self.loss_scale_factor = loss_scale_factor
-        self.gradient_accumulation_steps = gradient_accumulation_steps
         self.parameter_groups = as_groups(parameter_groups)
-        self.built = False
-        self._iterations = self._own_variable(0, "iteration", "int32")
         self._learning_rate: Any = self._make_rate(learning_rate)
-        self._parameters: list[Any] = []
-        self._slots: list[dict[str, Parameter]] = []
-        self._own_variables: list[Parameter] = []  # those that belong to no parameter
         self._not_decayed: tuple[list[Any], list[str]] = ([], [])
         self._warned = False
-        self._places: dict[int, int] = {}  # id of a parameter -> where it stands in _parameters
-        self._packing: Packing | None = None
 
     # ---------------------------------------------------------------- for subclasses
 
-    def update_step(self, gradient: Array, variable: Array, *args: Any) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        rule = vars(cls).get("update_step")
+        if rule is not None:  # Keras's own form: (self, gradient, variable, learning_rate)
+            kinds = [p.kind for p in inspect.signature(rule).parameters.values()]
+            cls._per_variable = kinds == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 4
+            cls.elementwise = cls.elementwise and not cls._per_variable
+
+    def update_step(self, gradient: Any, variable: Any, *args: Any) -> None:
         """The rule: change the variable and the slots in place.
+
+        In Keras's form, with the learning rate as the third and last argument, it gets one
+        parameter at a time, as tensors: the slots come from `add_variable_from_reference`, called
+        in `build`, and `assign` and its relatives set values.
 
         Raises:
             NotImplementedError: unless a subclass defines it.
@@ -127,21 +131,9 @@ class Optimizer:
         """What `update_step` takes after the variable, for the step of this number (from 1)."""
         return (learning_rate,)
 
-    def initial_slot(self, slot: str, parameter: Any) -> Any:
-        """The first value of a slot: an array, or a number for one of the parameter's shape."""
-        return 0.0
-
-    def slots_of(self, parameter: Any) -> Sequence[str]:
-        """Which of the slots a parameter has; all unless a subclass decides otherwise."""
-        return self.slots
-
     def decay_of(self, parameter: Any) -> float | None:
         """The weight decay of a parameter that no group and no exclusion speaks of."""
         return self.weight_decay
-
-    def slot_groups(self) -> Sequence[Sequence[str]]:
-        """The order of `variables`: for each group, for each parameter, the group's slots."""
-        return [self.slots]
 
     def before_step(self, step: int) -> None:
         """Advance what belongs to the step and to no parameter."""
@@ -252,6 +244,10 @@ class Optimizer:
         gradient = run.now if part is None else run.now[part]
         if settings.weight_decay:
             values *= settings.keep
+        if self._per_variable:
+            with no_grad():
+                self.update_step(Tensor(gradient), run.member, Tensor(settings.constants[0]))
+            return
         scratch = np.empty_like(values)
         self.update_step(gradient, values, *settings.constants, *slots, scratch)
 
@@ -262,12 +258,12 @@ class Optimizer:
             return plan
         if len(set(key)) < len(key):
             raise ValueError(f"{self.name}: a variable was given twice in one step.")
-        self.build(parameters)
+        if any(id(p) not in self._places for p in parameters):
+            self.build(parameters)
         if packing is None:
             packing = self._packing = Packing(self.elementwise, self.slots)
         # all that are known are packed, so that neighbours stay neighbours in every step
-        slots = {id(p): own for p, own in zip(self._parameters, self._slots, strict=True)}
-        packing.add(self._parameters, lambda p: slots[id(p)], self._settings_of)
+        packing.add(self._parameters, self._slots, self._settings_of)
         return packing.make_plan(key, parameters)
 
     def _settings_of(self, parameter: Any) -> tuple[Any, float]:
@@ -307,117 +303,6 @@ class Optimizer:
             if id(p) not in here and slots["gradient_accumulator"].data.any()
         ]
         return [*parameters, *late], [*gradients, *(np.zeros_like(p.data) for p in late)]
-
-    # ---------------------------------------------------------------- moving averages
-
-    def _average(self, plan: Plan, step: int) -> None:
-        keep = self.ema_momentum if step > 1 else 0.0
-        for run in plan.runs:
-            average = run.slots["average"]
-            average *= keep
-            average += (1 - keep) * run.values
-            if self.ema_overwrite_frequency and step % self.ema_overwrite_frequency == 0:
-                run.values[...] = average
-
-    def finalize_variable_values(self, trainable_variables: Iterable[Any] | None = None) -> None:
-        """Set the weights to their moving averages, with use_ema; called at the end of fit."""
-        if self.use_ema:
-            for parameter, average in self._averages(trainable_variables):
-                parameter.data[...] = average.data
-
-    def swap_averages(self, variables: Iterable[Any] | None = None) -> None:
-        """Exchange the weights with their moving averages; a second call undoes it.
-
-        Raises:
-            ValueError: without use_ema.
-        """
-        if not self.use_ema:
-            raise ValueError(f"{self.name} keeps no averages. Make it with use_ema=True.")
-        for parameter, average in self._averages(variables):
-            weights = parameter.data.copy()
-            parameter.data[...] = average.data
-            average.data[...] = weights
-
-    def _averages(self, variables: Iterable[Any] | None) -> Iterable[tuple[Any, Parameter]]:
-        if not int(self._iterations.data):
-            return  # there is nothing to average yet
-        for parameter in self._parameters if variables is None else variables:
-            if id(parameter) in self._places:
-                yield parameter, self._slots[self._places[id(parameter)]]["average"]
-
-    # ---------------------------------------------------------------- state
-
-    def build(self, variables: Iterable[Any]) -> None:
-        """Make the slots of variables, in their order; known ones keep theirs."""
-        for parameter in variables:
-            if id(parameter) in self._places:
-                continue
-            self._places[id(parameter)] = len(self._parameters)
-            self._parameters.append(parameter)
-            own = {"average": 0.0} if self.use_ema else {}
-            if self.gradient_accumulation_steps:
-                own["gradient_accumulator"] = 0.0
-            own |= {slot: self.initial_slot(slot, parameter) for slot in self.slots_of(parameter)}
-            path = getattr(parameter, "path", f"parameter_{len(self._slots)}").replace("/", "_")
-            made = {}
-            for slot, first in own.items():
-                full = isinstance(first, np.ndarray)
-                value = first if full else np.full(parameter.data.shape, first)
-                made[slot] = self._own_variable(value, f"{path}_{slot}", parameter.data.dtype)
-            self._slots.append(made)
-        self.built = True
-
-    @property
-    def variables(self) -> list[Parameter]:
-        """The state, in Keras's order: iteration, learning rate (unless scheduled), slots."""
-        found = [self._iterations]
-        if isinstance(self._learning_rate, Parameter):
-            found.append(self._learning_rate)
-        extra = ("average",) if self.use_ema else ()
-        groups = [extra, ("gradient_accumulator",) if self.gradient_accumulation_steps else ()]
-        for group in [*groups, *self.slot_groups()]:
-            found += [slots[slot] for slots in self._slots for slot in group if slot in slots]
-        return found + self._own_variables
-
-    def load_variables(self, arrays: Iterable[Any]) -> None:
-        """Set the state to arrays in the order of `variables`: all of them or none.
-
-        Raises:
-            ValueError: if the numbers of arrays or their shapes differ.
-        """
-        variables, new = self.variables, [as_array(a) for a in arrays]
-        if len(new) != len(variables):
-            raise ValueError(
-                f"{self.name} has {len(variables)} variables, but received {len(new)} arrays. "
-                f"Call build(variables) first; it was {'' if self.built else 'not '}built."
-            )
-        for variable, array in zip(variables, new, strict=True):
-            if array.shape != variable.data.shape:
-                raise ValueError(
-                    f"{label(variable)} has shape {variable.data.shape}, but received an array of "
-                    f"shape {array.shape}."
-                )
-        for variable, array in zip(variables, new, strict=True):
-            variable.data[...] = array
-
-    @property
-    def iterations(self) -> Any:
-        """How many steps were taken."""
-        if self.gradient_accumulation_steps:
-            return Tensor(self._iterations.data // self.gradient_accumulation_steps)
-        return self._iterations
-
-    def _own_variable(self, value: Any, name: str, dtype: Any = None) -> Parameter:
-        variable = Parameter(value, dtype=dtype, trainable=False, name=name)
-        variable.path = f"{self.name}/{name}"
-        return variable
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_packing": None, "_places": {}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._places = {id(p): i for i, p in enumerate(self._parameters)}
 
     # ---------------------------------------------------------------- learning rate, decay
 

@@ -71,6 +71,7 @@ class Segment:
         self.settings = settings
         self.shaped = shaped
         self.gradient: Array | None = None
+        self.first = parameters[0]
         if len(parameters) == 1:
             own = parameters[0]
             if not isinstance(own, Parameter) or not own.data.flags.carray:
@@ -105,6 +106,7 @@ class Run:
 
     Attributes:
         now: their gradient in the step, flat (or in the shape of the one member).
+        member: the parameter of a segment that has one.
         buffer: where gradients are gathered; None for a single member, whose gradient is used as
             it came and must not be written to.
         sources: where the gradients stand in the list of gradients.
@@ -124,6 +126,7 @@ class Run:
 
         self.now: Any = None
         self.settings = segment.settings
+        self.member = segment.first
         self.shape = segment.values.shape if segment.shaped else (stop - start,)
         self.buffer = None if segment.gradient is None else cut(segment.gradient)
         self.sources = sources
@@ -199,16 +202,18 @@ class Packing:
         """The plan for parameters of these ids, if there is one."""
         return self._plans.get(key)
 
-    def add(self, parameters: Sequence[Any], slots: Any, settings: Any) -> None:
+    def add(
+        self, parameters: Sequence[Any], slots: Sequence[dict[str, Parameter]], settings: Any
+    ) -> None:
         """Make room for parameters.
 
         Args:
             parameters: those to add; known ones are left alone.
-            slots: a function that gives the slot variables of a parameter, by name.
-            settings: a function that gives its (group, weight decay).
+            slots: the slot variables of each, by name.
+            settings: a function that gives a parameter's (group, weight decay).
         """
         small: dict[int, list[Any]] = {}
-        for parameter in parameters:
+        for parameter, own in zip(parameters, slots, strict=True):
             if id(parameter) in self._home:
                 continue
             dtype = parameter.data.dtype
@@ -216,15 +221,15 @@ class Packing:
             key = (dtype, id(group), decay)
             common = self._settings.setdefault(key, Settings(dtype, group, decay))
             if self.elementwise and parameter.data.size < LARGE:
-                small.setdefault(id(common), [common]).append(parameter)
+                small.setdefault(id(common), [common]).append((parameter, own))
             else:
-                self._settle([parameter], slots, common)
-        for common, *members in small.values():
-            self._settle(members, slots, common)
+                self._settle([(parameter, own)], common)
+        for common, *pairs in small.values():
+            self._settle(pairs, common)
 
-    def _settle(self, members: list[Any], slots: Any, settings: Settings) -> None:
-        shaped = not self.elementwise
-        segment = Segment(members, [slots(p) for p in members], settings, shaped)
+    def _settle(self, pairs: list[Any], settings: Settings) -> None:
+        members, slots = zip(*pairs, strict=True)
+        segment = Segment(members, slots, settings, shaped=not self.elementwise)
         for number, parameter in enumerate(members):
             self._home[id(parameter)] = segment, number
 
@@ -232,6 +237,9 @@ class Packing:
         """The plan for parameters that all have a place."""
         if len(self._plans) >= 16:  # a model whose branches change all the time
             self._plans.clear()
+        for parameter in parameters:
+            if id(parameter) not in self._home:
+                raise ValueError(f"{label(parameter)} was not there when the optimizer was built.")
         homes = [self._home[id(p)] for p in parameters]
         by_segment: dict[int, tuple[Segment, dict[int, int]]] = {}
         for source, (segment, number) in enumerate(homes):
