@@ -12,4 +12,7 @@ from picodl.callbacks.learning_rate import (
 )
 from picodl.callbacks.checkpoint import ModelCheckpoint
 from picodl.callbacks.backup import BackupAndRestore
-from picodl.callbacks.logging import CSVLogger
+from picodl.callbacks.logging import CSVLogger, JSONLinesLogger, LoggingCallback
+from picodl.callbacks.tensorboard import TensorBoard
+from picodl.callbacks.gradients import GradientMonitor
+from picodl.callbacks.plot import LivePlot

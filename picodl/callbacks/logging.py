@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import logging as py_logging
+import math
 import os
+import time
 import warnings
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from picodl.callbacks.base import Callback, Logs
+from picodl.callbacks.learning_rate import learning_rate_of
 
 
 class LogFile:
@@ -164,6 +170,127 @@ class CSVLogger(_FileLogger):
         text = io.StringIO()
         csv.writer(text, delimiter=self.sep).writerow(values)
         return text.getvalue()
+
+
+class JSONLinesLogger(_FileLogger):
+    """Write one line of JSON for each epoch, which can be read without the others.
+
+    Keys: "time" (UTC), "epoch" (from 0), "seconds" (of the epoch), "steps", "samples_per_second"
+    (of training, without validation), "learning_rate", and "logs". A number that is not finite is
+    written as the text "nan", "inf" or "-inf".
+
+    Args:
+        filename: the file; its folder must exist.
+        append: continue a file that exists.
+
+    Raises:
+        FileNotFoundError: when fit begins, if the folder does not exist.
+    """
+
+    def __init__(self, filename: str | os.PathLike[str], append: bool = False) -> None:
+        super().__init__(filename, append)
+        self._watch = Stopwatch()
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        self._watch.start()
+
+    def on_test_begin(self, logs: Logs | None = None) -> None:
+        self._watch.pause()
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        if self._file is None:
+            return
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "epoch": epoch,
+            "seconds": round(self._watch.seconds, 6),
+            "steps": self.params.get("steps"),
+            "samples_per_second": self._watch.rate(self.params.get("samples")),
+            "learning_rate": learning_rate_of(self.model),
+            "logs": {key: _json_value(value) for key, value in (logs or {}).items()},
+        }
+        self._file.write(json.dumps(line) + "\n")
+
+
+class LoggingCallback(Callback):
+    """Pass the logs on to Python's logging: an INFO record at the end of each epoch.
+
+    Args:
+        logger: a logger or the name of one.
+        level: of the records.
+        every: also a record after so many batches; None for none.
+    """
+
+    lazy_logs = True
+
+    def __init__(
+        self,
+        logger: str | py_logging.Logger = "picodl",
+        level: int = py_logging.INFO,
+        every: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.logger = py_logging.getLogger(logger) if isinstance(logger, str) else logger
+        self.level = level
+        self.every = every
+        self._epoch = 0
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        steps, epochs = self.params.get("steps"), self.params.get("epochs")
+        self.logger.log(self.level, "training begins: %s epochs of %s steps", epochs, steps)
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self.every is not None and (batch + 1) % self.every == 0:
+            logs = logs() if callable(logs) else logs
+            where = f"epoch {self._epoch + 1}, batch {batch + 1}"
+            self.logger.log(self.level, "%s: %s", where, _as_text(logs))
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        self.logger.log(self.level, "epoch %d: %s", epoch + 1, _as_text(logs))
+
+    def on_train_end(self, logs: Logs | None = None) -> None:
+        self.logger.log(self.level, "training ends: %s", _as_text(logs))
+
+
+class Stopwatch:
+    """The seconds of an epoch, and of the training in it."""
+
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """An epoch begins."""
+        self._start = time.perf_counter()
+        self._training: float | None = None
+
+    def pause(self) -> None:
+        """Training gives way to validation."""
+        self._training = self.seconds
+
+    @property
+    def seconds(self) -> float:
+        """Since the begin of the epoch."""
+        return time.perf_counter() - self._start
+
+    def rate(self, count: int | None) -> float | None:
+        """How many of count things were done in a second of training; None if unknown."""
+        return (
+            None if count is None else round(count / max(self._training or self.seconds, 1e-9), 1)
+        )
+
+
+def _as_text(logs: Logs | None) -> str:
+    return ", ".join(f"{key}={value:.6g}" for key, value in (logs or {}).items())
+
+
+def _json_value(value: Any) -> Any:
+    value = value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
+    if isinstance(value, list):
+        return [_json_value(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _cell(value: Any) -> Any:

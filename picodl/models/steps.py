@@ -33,6 +33,7 @@ class Steps(Layer):
     optimizer: Any = None
     output_names: list[str] | None = None
     stop_training = False
+    gradient_watcher: Any = None  # a function that sees the weights with gradients in each step
     warns_of_dropped_masks = False
 
     compiled = False
@@ -204,6 +205,8 @@ class Steps(Layer):
         if self._reached is None:
             self._reached = {id(leaf) for leaf in leaves}
             self.optimizer.build(self.trainable_weights)  # slots in the order of the model
+        if self.gradient_watcher is not None:
+            self.gradient_watcher(leaves)
         self.optimizer.update(leaves)
         for leaf in leaves:
             leaf.grad = None
