@@ -12,6 +12,7 @@ from picodl.saving.registry import (
     register_keras_serializable,
 )
 from picodl.saving.serialization import deserialize_keras_object, serialize_keras_object
+from picodl.saving.torch_state import load_torch_state_dict
 
 __all__ = [
     "CustomObjectScope",
@@ -24,6 +25,7 @@ __all__ = [
     "get_registered_name",
     "get_registered_object",
     "load_model",
+    "load_torch_state_dict",
     "load_weights",
     "model_from_json",
     "register_keras_serializable",

@@ -139,7 +139,7 @@ def _describe_weights(root: Group) -> Iterator[str]:
         objects.setdefault(owner, []).append((number, dataset))
     state = objects.pop("optimizer/vars", None)
     yield from _table(
-        (owner.removesuffix("/vars"), _owner(root, owner), items)
+        (owner.removesuffix("/vars"), _owner(root, owner), sorted(items, key=_by_number))
         for owner, items in objects.items()
     )
     if state is not None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import os
+import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from picodl.saving.files import FileError
+from picodl.saving.checksum import checksum, read_stretch, sum_of_piece, total
+from picodl.saving.files import FileError, Window
 from picodl.saving.limits import CHUNK_BYTES, CONFIG_BYTES, GROUP_DEPTH, ITEMS, MIB
 from picodl.typing import Array
 
@@ -17,26 +21,43 @@ CHECKSUM = "crc32"
 _FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32"}
 
 
+class Source(NamedTuple):
+    """Where the bytes of an open HDF5 file are."""
+
+    descriptor: int | None  # of the file on the disk; None if it is in memory
+    start: int  # where HDF5's bytes begin in it
+    verified: bool  # whether they have been compared with a checksum of the whole
+
+
 @contextmanager
-def open_hdf5(stream: Any) -> Iterator[Group]:
+def open_hdf5(stream: Any, verified: bool = False) -> Iterator[Group]:
     """The root group of an HDF5 file that is read through a binary Python file.
 
     HDF5 itself opens no file, so it takes no locks (HDF5_USE_FILE_LOCKING has no say) and can
     follow no name to another file.
+
+    Args:
+        stream: a binary file.
+        verified: whether its bytes were compared with a checksum already.
     """
     import h5py
 
-    with h5py.File(stream, "r") as file:
-        yield Group(file.id, "")
+    start, file = (stream.start, stream.file) if isinstance(stream, Window) else (0, stream)
+    descriptor = None
+    if hasattr(os, "preadv") and sys.byteorder == "little":
+        with suppress(OSError, AttributeError):
+            descriptor = file.fileno()
+    with h5py.File(stream, "r") as root:
+        yield Group(root.id, "", Source(descriptor, start, verified))
 
 
 class Group:
     """A group, reached over hard links."""
 
-    def __init__(self, identifier: Any, path: str) -> None:
+    def __init__(self, identifier: Any, path: str, source: Source) -> None:
         import h5py
 
-        self.path = path
+        self.path, self.source = path, source
         self.id = h5py.h5g.open(identifier, b"/") if path == "" else identifier
 
     def names(self) -> list[str]:
@@ -93,9 +114,9 @@ class Group:
             )
         found = h5py.h5o.open(self.id, key)
         if isinstance(found, h5py.h5g.GroupID):
-            return Group(found, path)
+            return Group(found, path, self.source)
         if isinstance(found, h5py.h5d.DatasetID):
-            return Dataset(found, path)
+            return Dataset(found, path, self.source)
         raise FileError(f"{path} is neither a group nor a dataset.")
 
     def datasets(self, skip: tuple[str, ...] = ()) -> dict[str, Dataset]:
@@ -210,8 +231,8 @@ class Dataset:
             data, unknown filters, absurd chunks and everything that is not numbers.
     """
 
-    def __init__(self, identifier: Any, path: str) -> None:
-        self.id = identifier
+    def __init__(self, identifier: Any, path: str, source: Source) -> None:
+        self.id, self.source = identifier, source
         self.path = self.name = path
 
     def __getattr__(self, name: str) -> Any:
@@ -297,9 +318,54 @@ class Dataset:
                 raise FileError(f"{self.name} cannot be read: {error}") from error
         if self.bfloat16:
             out.view(np.uint32)[...] = values.view(np.uint16).astype(np.uint32) << 16
-        wanted = _attribute(self, CHECKSUM)
+        wanted = self._checksum()
         if wanted is not None and checksum(self.name, values) != wanted:
-            raise FileError(f"{self.name} does not match its checksum: the file is damaged.")
+            raise self._damaged()
+
+    def _checksum(self) -> Any:
+        return None if self.source.verified else _attribute(self, CHECKSUM)
+
+    def _damaged(self) -> FileError:
+        return FileError(f"{self.name} does not match its checksum: the file is damaged.")
+
+    def in_one_piece(self, dtype: np.dtype[Any]) -> bool:
+        """Whether the values lie in the file as they would in memory, and are many."""
+        raw = self.dtype == dtype and not self.bfloat16 and self.source.descriptor is not None
+        size = self.dtype.itemsize * math.prod(self.shape)
+        return raw and size >= MIB and self.id.get_offset() is not None
+
+    def scan(self, out: Array | None = None) -> bool:
+        """Read the values of a dataset in one piece past HDF5, on several threads, and check them.
+
+        Args:
+            out: where they go; None to look only.
+
+        Returns: whether there are NaN among them.
+        """
+        wanted, dtype = self._checksum(), self.dtype
+        floats, check = dtype.kind == "f", wanted is not None
+
+        def each(piece: Array) -> tuple[int, bool]:
+            nan = floats and bool(np.isnan(piece.view(dtype).min()))
+            return (sum_of_piece(piece) if check else 0), nan
+
+        seen = self._stretch(each, out)
+        if check and total(self.name, [s for s, _ in seen]) != wanted:
+            raise self._damaged()
+        return any(nan for _, nan in seen)
+
+    def copy_to(self, out: Array) -> None:
+        """Read the values of a dataset in one piece, which was scanned before."""
+        self._stretch(lambda piece: None, out)
+
+    def _stretch(self, each: Any, out: Array | None) -> list[Any]:
+        size = self.dtype.itemsize * math.prod(self.shape)
+        raw = None if out is None else out.reshape(-1).view(np.uint8)
+        at = self.source.start + self.id.get_offset()
+        try:
+            return read_stretch(self.source.descriptor, at, size, each, raw)  # type: ignore[arg-type]
+        except EOFError as error:
+            raise FileError(f"{self.name} is cut off: {error}.") from error
 
     def _check_chunks(self) -> None:
         """See that no compressed chunk unpacks to more than its size: HDF5 would not stop."""
@@ -330,13 +396,6 @@ def _type_name(kind: Any) -> str:
     more = {8: "enumerated or boolean", 9: "variable-length", 10: "array", 11: "complex"}
     name = names[code] if 0 <= code < len(names) else more.get(code, "unknown")
     return f"{8 * kind.get_size()}-bit {name}" if name in ("integer", "floating") else name
-
-
-def checksum(name: str, values: Array) -> int:
-    """CRC-32 of a dataset's path followed by its values, little-endian and in C order."""
-    little = values.dtype.newbyteorder("<")
-    data = np.ascontiguousarray(values, None if little == values.dtype else little)
-    return zlib.crc32(data.reshape(-1).view(np.uint8).data, zlib.crc32(name.encode()))
 
 
 def write_dataset(group: Any, name: str, values: Any, path: str) -> None:

@@ -114,6 +114,10 @@ def assign_all(pairs: Sequence[tuple[Variable, Item, str]]) -> None:
     for number, (variable, item, label) in enumerate(pairs):
         if not variable.data.flags.writeable:
             continue  # laid out without memory: nothing to lose
+        if _in_one_piece(item, variable):
+            if item.scan():  # type: ignore[attr-defined]
+                bad.append(label)
+            continue
         values = read_values(item, variable.data.dtype)
         _note_nan(values, label, bad)
         if values.nbytes <= spare:
@@ -121,8 +125,9 @@ def assign_all(pairs: Sequence[tuple[Variable, Item, str]]) -> None:
             kept[number] = values
     for number, (variable, item, label) in enumerate(pairs):
         if not variable.data.flags.writeable:
-            variable.data = read_values(item, variable.data.dtype)
-            _note_nan(variable.data, label, bad)
+            variable.data = _fresh(item, variable, label, bad)
+        elif _in_one_piece(item, variable):
+            item.copy_to(variable.data)  # type: ignore[attr-defined]
         elif number in kept:
             variable.data[...] = kept.pop(number)
         else:
@@ -134,6 +139,24 @@ def assign_all(pairs: Sequence[tuple[Variable, Item, str]]) -> None:
             + ": they were loaded as they are.",
             stacklevel=4,
         )
+
+
+def _in_one_piece(item: Item, variable: Variable) -> bool:
+    """Whether an item can be looked at without memory, and read straight to its place."""
+    whole = getattr(item, "in_one_piece", None)
+    return whole is not None and variable.data.flags.c_contiguous and whole(variable.data.dtype)
+
+
+def _fresh(item: Item, variable: Variable, label: str, bad: list[str]) -> Array:
+    dtype = variable.data.dtype
+    if getattr(item, "in_one_piece", None) and item.in_one_piece(dtype):  # type: ignore[attr-defined]
+        values = np.empty(item.shape, dtype)
+        if item.scan(values):  # type: ignore[attr-defined]
+            bad.append(label)
+        return values
+    values = read_values(item, dtype)
+    _note_nan(values, label, bad)
+    return values
 
 
 def _note_nan(values: Array, label: str, bad: list[str]) -> None:

@@ -4,8 +4,8 @@
     layers/dense/vars/0, 1, ...     a layer's weights: trainable ones, then states
     optimizer/vars/0, 1, ...        iteration, learning rate, then the slots
 
-Each `vars` group names its owner in the attribute `name`. Beside every dataset stands a CRC-32 in
-the attribute `crc32`, which Keras ignores and `load_weights` checks.
+Each `vars` group names its owner in the attribute `name`. Beside every dataset stands a checksum in
+the attribute `crc32` (see `checksum`), which Keras ignores and `load_weights` checks.
 """
 
 from __future__ import annotations
