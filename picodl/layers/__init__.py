@@ -7,6 +7,7 @@ from typing import Any
 from picodl.layers.activation import ELU, GELU, LeakyReLU, PReLU, ReLU, Softmax
 from picodl.layers.attention import GroupQueryAttention, MultiHeadAttention
 from picodl.layers.base import Layer
+from picodl.layers.categories import CategoryEncoding, Discretization, HashedCrossing, Hashing
 from picodl.layers.conv_lstm import ConvLSTM1D, ConvLSTM2D
 from picodl.layers.convolution import Conv1D, Conv2D, Conv3D
 from picodl.layers.convolution_depthwise import (
@@ -32,6 +33,7 @@ from picodl.layers.image import (
     Resizing,
 )
 from picodl.layers.input_spec import InputSpec
+from picodl.layers.lookup import IntegerLookup, StringLookup
 from picodl.layers.merging import (
     Add,
     Average,
@@ -109,6 +111,7 @@ from picodl.layers.reshaping import Flatten, Permute, RepeatVector, Reshape
 from picodl.layers.scaling import Normalization, Rescaling
 
 from picodl.layers.simple_attention import AdditiveAttention, Attention
+from picodl.layers.text import TextVectorization
 from picodl.layers.transformer import TransformerDecoder, TransformerEncoder
 from picodl.layers.spatial_dropout import SpatialDropout1D, SpatialDropout2D, SpatialDropout3D
 from picodl.layers.spectral import SpectralNormalization
@@ -129,6 +132,13 @@ GlobalAvgPool1D, GlobalAvgPool2D = GlobalAveragePooling1D, GlobalAveragePooling2
 GlobalAvgPool3D = GlobalAveragePooling3D
 
 __all__ = [
+    "CategoryEncoding",
+    "Discretization",
+    "HashedCrossing",
+    "Hashing",
+    "IntegerLookup",
+    "StringLookup",
+    "TextVectorization",
     "Conv1D",
     "Conv2D",
     "Conv3D",

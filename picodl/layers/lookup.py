@@ -1,0 +1,402 @@
+"""Tokens as numbers: StringLookup and IntegerLookup."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from picodl.layers.categories import Preprocessing, as_texts, encode, encoded_shape, hashed
+from picodl.layers.checks import choice, positive_integer
+from picodl.ops.embedding import whole_numbers
+from picodl.tensor import Tensor
+from picodl.typing import Array, Config, Shape
+
+_MODES = ("int", "one_hot", "multi_hot", "count", "tf_idf")
+
+
+class Vocabulary:
+    """Tokens and their numbers; a plain object, so that no walk over weights looks into it."""
+
+    def __init__(self, tokens: Iterable[Any] = ()) -> None:
+        self.tokens = list(tokens)
+        self.number = {token: i for i, token in enumerate(self.tokens)}
+        self.idf: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+class TokenLookup(Preprocessing):
+    """What the lookups share: the order of numbers, adapting, output modes.
+
+    Numbers: the mask token (if there is one) is 0, then come the numbers for tokens that are not in
+    the vocabulary, then the vocabulary.
+    """
+
+    def __init__(
+        self,
+        max_tokens: int | None,
+        num_oov_indices: int,
+        mask_token: Any,
+        oov_token: Any,
+        vocabulary: Any,
+        idf_weights: Any,
+        invert: bool,
+        output_mode: str,
+        pad_to_max_tokens: bool,
+        salt: Any,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if max_tokens is not None:
+            max_tokens = positive_integer(self, "max_tokens", max_tokens)
+        self.max_tokens = max_tokens
+        self.num_oov_indices = positive_integer(self, "num_oov_indices", num_oov_indices, 0)
+        self.mask_token = mask_token
+        self.oov_token = oov_token
+        self.invert = invert
+        self.output_mode = choice(self, "output_mode", output_mode, _MODES)
+        self.pad_to_max_tokens = pad_to_max_tokens
+        self.salt = salt
+        if invert and output_mode != "int":
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}": invert=True goes with '
+                f'output_mode="int" only; received {output_mode!r}.'
+            )
+        if pad_to_max_tokens and max_tokens is None:
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}": pad_to_max_tokens=True needs '
+                "max_tokens."
+            )
+        self._known = Vocabulary()
+        self._seen: Counter[Any] = Counter()
+        self._documents: Counter[Any] = Counter()
+        self._document_count = 0
+        if vocabulary is not None:
+            self.set_vocabulary(vocabulary, idf_weights)
+
+    # ---------------------------------------------------------------- the vocabulary
+
+    def tokens_of(self, x: Any) -> Array:
+        """The input as an array of tokens."""
+        raise NotImplementedError
+
+    @property
+    def _specials(self) -> int:
+        return self.num_oov_indices + (self.mask_token is not None)
+
+    def set_vocabulary(self, vocabulary: Any, idf_weights: Any = None) -> None:
+        """Take a vocabulary: a list of tokens, with or without the special ones, or the path of a
+        text file with one token a line.
+
+        Raises:
+            ValueError: for repeated tokens, too many of them, or missing idf_weights.
+        """
+        if isinstance(vocabulary, str):
+            with open(vocabulary, encoding="utf-8") as file:
+                vocabulary = file.read().splitlines()
+        tokens = self.tokens_of(np.asarray(vocabulary)).tolist()
+        special = [] if self.mask_token is None else [self.mask_token]
+        if self.num_oov_indices and tokens[: len(special) + 1] == [*special, self.oov_token]:
+            tokens = tokens[len(special) + self.num_oov_indices :]
+        elif special and tokens[:1] == special:
+            tokens = tokens[1:]
+        repeated = [t for t, n in Counter(tokens).items() if n > 1]
+        if repeated:
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}": the vocabulary holds {repeated[0]!r} '
+                "more than once."
+            )
+        if self.max_tokens is not None and len(tokens) + self._specials > self.max_tokens:
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}": {len(tokens)} tokens and '
+                f"{self._specials} special ones are more than max_tokens={self.max_tokens}."
+            )
+        known = Vocabulary(tokens)
+        if self.output_mode == "tf_idf":
+            if idf_weights is None:
+                raise ValueError(
+                    f'{type(self).__name__} layer "{self.name}" with output_mode="tf_idf" needs '
+                    "idf_weights, one for each token, or a call of adapt()."
+                )
+            weights = np.asarray(idf_weights, self._dtype)
+            if len(weights) != len(tokens):
+                raise ValueError(
+                    f'{type(self).__name__} layer "{self.name}": {len(tokens)} tokens, but '
+                    f"{len(weights)} idf_weights."
+                )
+            known.idf = weights
+        self._known = known
+
+    def get_vocabulary(self, include_special_tokens: bool = True) -> list[Any]:
+        """The tokens in the order of their numbers."""
+        if not include_special_tokens:
+            return list(self._known.tokens)
+        special = [] if self.mask_token is None else [self.mask_token]
+        return special + [self.oov_token] * self.num_oov_indices + self._known.tokens
+
+    def vocabulary_size(self) -> int:
+        """How many numbers there are, special ones included."""
+        return len(self._known) + self._specials
+
+    # ---------------------------------------------------------------- adapting
+
+    def adapt(self, data: Any, steps: int | None = None) -> None:
+        """Take the vocabulary from data: the tokens by falling frequency.
+
+        Args:
+            data: an array or list of samples, or an iterable of batches.
+            steps: how many batches to read. Defaults to all.
+        """
+        self.reset_state()
+        batches = [data] if hasattr(data, "shape") or isinstance(data, (list, tuple)) else data
+        for number, batch in enumerate(batches):
+            if steps is not None and number >= steps:
+                break
+            self.update_state(batch[0] if isinstance(batch, tuple) else batch)
+        self.finalize_state()
+
+    def update_state(self, data: Any) -> None:
+        """Count the tokens of one batch; a row of the first axis is a document."""
+        tokens = self.tokens_of(data)
+        rows = tokens.reshape(len(tokens), -1).tolist() if tokens.ndim else [[tokens.item()]]
+        self.count(rows)
+
+    def count(self, rows: Iterable[list[Any]]) -> None:
+        """Count the tokens of documents."""
+        for row in rows:
+            self._seen.update(row)
+            self._documents.update(set(row))
+            self._document_count += 1
+
+    def finalize_state(self) -> None:
+        """Make the vocabulary of what was counted."""
+        for special in (self.mask_token, self.oov_token):
+            self._seen.pop(special, None)
+        # equal counts come in falling order of the tokens, as in Keras
+        ranked = sorted(self._seen.items(), key=lambda item: (item[1], item[0]), reverse=True)
+        tokens = [token for token, _ in ranked]
+        if self.max_tokens is not None:
+            tokens = tokens[: max(0, self.max_tokens - self._specials)]
+        self._known = Vocabulary(tokens)
+        if self.output_mode == "tf_idf":
+            found = np.array([self._documents[t] for t in tokens], np.float64)
+            self._known.idf = np.log1p(self._document_count / (1 + found)).astype(self._dtype)
+        self.reset_state()
+
+    def reset_state(self) -> None:
+        """Forget what was counted."""
+        self._seen, self._documents, self._document_count = Counter(), Counter(), 0
+
+    # ---------------------------------------------------------------- looking up
+
+    def unknown_numbers(self, tokens: Array) -> Array:
+        """0, 1, ... below num_oov_indices, for tokens that are not in the vocabulary."""
+        return hashed(tokens.astype(str), self.num_oov_indices, self.salt)
+
+    def numbers_of(self, tokens: Array) -> Array:
+        """The number of each token.
+
+        Raises:
+            ValueError: for a token that is not in the vocabulary, with num_oov_indices=0.
+        """
+        unique, places = np.unique(tokens, return_inverse=True)
+        first = 0 if self.mask_token is None else 1
+        known = self._known.number
+        ids = np.array([known.get(t, -1) for t in unique.tolist()], np.int64).reshape(-1)
+        missing = ids < 0
+        if self.mask_token is not None:
+            missing &= unique != self.mask_token
+        ids += self._specials
+        if missing.any():
+            if self.num_oov_indices == 0:
+                raise ValueError(
+                    f'{type(self).__name__} layer "{self.name}" does not know '
+                    f"{unique[missing][0]!r}, and num_oov_indices=0 leaves no number for it."
+                )
+            ids[missing] = first + self.unknown_numbers(unique[missing])
+        if self.mask_token is not None:
+            ids[unique == self.mask_token] = 0
+        return ids[places].reshape(tokens.shape)
+
+    def call(self, inputs: Any) -> Any:
+        if self.invert:
+            return self._tokens_for(whole_numbers(np.asarray(inputs)))
+        return Tensor(self.encoded(self.numbers_of(self.tokens_of(inputs))))
+
+    def encoded(self, ids: Array) -> Array:
+        """Numbers in the layer's output mode; the mask token's 0 leaves no trace in the vectors."""
+        if self.output_mode == "int":
+            return ids
+        mode = "count" if self.output_mode == "tf_idf" else self.output_mode
+        y = encode(ids, mode, self._depth(), self._dtype)
+        if self.output_mode == "tf_idf":
+            idf: Any = self._known.idf
+            unknown = np.full(self._specials, idf.mean() if len(idf) else 0, self._dtype)
+            whole = np.concatenate([unknown, idf])
+            y = y * np.pad(whole, (0, self._depth() - len(whole)))
+        return y
+
+    def _depth(self) -> int:
+        return self.max_tokens if self.pad_to_max_tokens else self.vocabulary_size()  # type: ignore[return-value]
+
+    def _tokens_for(self, ids: Array) -> Any:
+        tokens = np.array([*self.get_vocabulary(), self.oov_token])
+        ids = np.where((ids < 0) | (ids >= len(tokens) - 1), len(tokens) - 1, ids)
+        found = tokens[ids]
+        return Tensor(found) if found.dtype.kind in "iu" else found
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        depth = None if self.output_mode == "int" else self._depth()
+        mode = "count" if self.output_mode == "tf_idf" else self.output_mode
+        return encoded_shape(input_shape, mode, depth)
+
+    def get_config(self) -> Config:
+        known = self._known
+        return {
+            **super().get_config(),
+            "max_tokens": self.max_tokens,
+            "num_oov_indices": self.num_oov_indices,
+            "mask_token": self.mask_token,
+            "oov_token": self.oov_token,
+            "vocabulary": list(known.tokens) if len(known) else None,
+            "idf_weights": None if known.idf is None else known.idf.tolist(),
+            "invert": self.invert,
+            "output_mode": self.output_mode,
+            "pad_to_max_tokens": self.pad_to_max_tokens,
+            "sparse": False,
+            "salt": self.salt,
+        }
+
+    @classmethod
+    def from_config(cls, config: Config) -> Any:
+        return super().from_config(without_paths(cls, config))
+
+
+def without_paths(cls: type, config: Config) -> Config:
+    """The config of a lookup; a saved model must not name files to be read.
+
+    Raises:
+        ValueError: if the vocabulary is a path.
+    """
+    if isinstance(config.get("vocabulary"), (str, bytes)):
+        raise ValueError(
+            f"The config of {cls.__name__} names the file {config['vocabulary']!r} as its "
+            "vocabulary. A saved model must hold the vocabulary itself: build the layer without it "
+            "and call set_vocabulary()."
+        )
+    return config
+
+
+class StringLookup(TokenLookup):
+    """Strings as numbers.
+
+    Args:
+        max_tokens: the most numbers, special ones included.
+        num_oov_indices: how many numbers there are for unknown strings, told apart by a hash; with
+            0 they are an error.
+        mask_token: becomes number 0.
+        oov_token: what unknown numbers become with invert.
+        vocabulary: a list of strings, or the path of a text file with one a line.
+        idf_weights: for output_mode "tf_idf", one for each string of the vocabulary.
+        invert: numbers to strings.
+        output_mode: "int", "one_hot", "multi_hot", "count" (see CategoryEncoding) or "tf_idf".
+        pad_to_max_tokens: make vectors max_tokens long.
+        sparse, encoding: accepted at their defaults.
+        salt: for another hash.
+
+    >>> StringLookup(vocabulary=["a", "b"])([["b", "a", "z"]]).numpy().tolist()
+    [[2, 1, 0]]
+    """
+
+    def __init__(
+        self,
+        max_tokens: int | None = None,
+        num_oov_indices: int = 1,
+        mask_token: str | None = None,
+        oov_token: str = "[UNK]",
+        vocabulary: Any = None,
+        idf_weights: Any = None,
+        invert: bool = False,
+        output_mode: str = "int",
+        pad_to_max_tokens: bool = False,
+        sparse: bool = False,
+        encoding: str = "utf-8",
+        name: str | None = None,
+        salt: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            max_tokens, num_oov_indices, mask_token, oov_token, vocabulary, idf_weights, invert,
+            output_mode, pad_to_max_tokens, salt, name=name, **kwargs,
+        )  # fmt: skip
+        self.refuse_sparse(sparse)
+        self.encoding = choice(self, "encoding", encoding, ("utf-8",))
+
+    def tokens_of(self, x: Any) -> Array:
+        return as_texts(x)
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "encoding": self.encoding}
+
+
+class IntegerLookup(TokenLookup):
+    """Integers as numbers from 0 on.
+
+    Args:
+        max_tokens: the most numbers, special ones included.
+        num_oov_indices: how many numbers there are for unknown integers, taken modulo it; with 0
+            they are an error.
+        mask_token: becomes number 0.
+        oov_token: what unknown numbers become with invert.
+        vocabulary: a list of integers, or the path of a text file with one a line.
+        vocabulary_dtype: "int64" or "int32".
+        idf_weights, invert, output_mode, sparse, pad_to_max_tokens: see StringLookup.
+        oov_method: accepted as "floormod".
+        salt: accepted as None.
+
+    >>> IntegerLookup(vocabulary=[10, 20])([[20, 10, 7]]).numpy().tolist()
+    [[2, 1, 0]]
+    """
+
+    def __init__(
+        self,
+        max_tokens: int | None = None,
+        num_oov_indices: int = 1,
+        mask_token: int | None = None,
+        oov_token: int = -1,
+        vocabulary: Any = None,
+        vocabulary_dtype: str = "int64",
+        idf_weights: Any = None,
+        invert: bool = False,
+        output_mode: str = "int",
+        sparse: bool = False,
+        pad_to_max_tokens: bool = False,
+        oov_method: str = "floormod",
+        salt: Any = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            max_tokens, num_oov_indices, mask_token, oov_token, vocabulary, idf_weights, invert,
+            output_mode, pad_to_max_tokens, salt, name=name, **kwargs,
+        )  # fmt: skip
+        self.refuse_sparse(sparse)
+        self.vocabulary_dtype = choice(
+            self, "vocabulary_dtype", vocabulary_dtype, ("int64", "int32")
+        )
+        self.oov_method = choice(self, "oov_method", oov_method, ("floormod",))
+
+    def tokens_of(self, x: Any) -> Array:
+        array = x.data if isinstance(x, Tensor) else np.asarray(x)
+        return array.astype(np.int64) if array.dtype.kind in "US" else whole_numbers(array)
+
+    def unknown_numbers(self, tokens: Array) -> Array:
+        return tokens % self.num_oov_indices
+
+    def get_config(self) -> Config:
+        config = super().get_config()
+        return {**config, "vocabulary_dtype": self.vocabulary_dtype, "oov_method": self.oov_method}
