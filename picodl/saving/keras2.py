@@ -14,7 +14,9 @@ _DROPPED = {
     ),
     "SeparableConv1D": ("groups", "kernel_initializer", "kernel_regularizer", "kernel_constraint"),
     "SeparableConv2D": ("groups", "kernel_initializer", "kernel_regularizer", "kernel_constraint"),
-    "MultiHeadAttention": ("query_shape", "key_shape", "value_shape"),
+    "MultiHeadAttention": (
+        "query_shape", "key_shape", "value_shape", "softmax_robust_masking",
+    ),
     "Embedding": ("input_length", "batch_input_shape"),
     "BatchNormalization": ("virtual_batch_size", "fused", "renorm", "renorm_clipping",
                            "renorm_momentum"),
@@ -46,6 +48,8 @@ def modern_config(config: Any) -> Any:
             inner["axis"] = axis[0]
         if name == "Sequential" and isinstance(inner.get("layers"), list):
             inner["layers"] = _with_input(inner["layers"])
+        if name == "Functional":
+            inner = _renumbered(inner)
     config["config"] = inner
     return config
 
@@ -72,6 +76,54 @@ def _with_input(layers: list[Any]) -> list[Any]:
     dtype = "int32" if first["class_name"] == "Embedding" else inner.get("dtype", "float32")
     start = {"batch_shape": shape, "dtype": dtype, "name": f"{inner.get('name', 'first')}_input"}
     return [{"class_name": "InputLayer", "config": start}, *layers]
+
+
+def _renumbered(config: Config) -> Config:
+    """A graph's config with the calls of the models inside counted from 0.
+
+    Keras 2 counted the making of a model as its first call.
+    """
+    entries = config.get("layers")
+    calls = {
+        e["name"]: len(e["inbound_nodes"])
+        for e in (entries if isinstance(entries, list) else [])
+        if isinstance(e, dict)
+        and e.get("class_name") in ("Sequential", "Functional")
+        and isinstance(e.get("inbound_nodes"), list)
+        and isinstance(e.get("name"), str)
+    }
+
+    def is_address(part: Any) -> bool:
+        return (
+            isinstance(part, list)
+            and len(part) >= 3
+            and isinstance(part[0], str)
+            and all(type(n) is int for n in part[1:3])
+        )
+
+    def addresses(part: Any) -> Any:
+        if is_address(part):
+            yield part
+        elif isinstance(part, (list, dict)):
+            for inside in part.values() if isinstance(part, dict) else part:
+                yield from addresses(inside)
+
+    nodes = [e.get("inbound_nodes") for e in entries or () if isinstance(e, dict)]
+    ends = [config.get("input_layers"), config.get("output_layers")]
+    late = {a[0] for a in addresses([nodes, ends]) if a[0] in calls and a[1] == calls[a[0]]}
+
+    def shift(part: Any) -> Any:
+        if is_address(part) and part[0] in late:
+            return [part[0], part[1] - 1, *part[2:]]
+        if isinstance(part, dict):
+            return {key: shift(inside) for key, inside in part.items()}
+        return [shift(inside) for inside in part] if isinstance(part, list) else part
+
+    if not late:
+        return config
+    layers = [{**e, "inbound_nodes": shift(e.get("inbound_nodes"))} for e in entries or ()]
+    ends_now = {key: shift(config[key]) for key in ("input_layers", "output_layers")}
+    return {**config, "layers": layers, **ends_now}
 
 
 def modern_compile_config(settings: Any) -> Config:
