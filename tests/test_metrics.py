@@ -242,6 +242,30 @@ def test_a_function_of_the_user_is_averaged():
     assert metrics.MeanMetricWrapper(lambda t, p: p, name="x")(HOT, P) == pytest.approx(P.mean())
 
 
+def test_one_number_for_a_batch_counts_with_its_samples():
+    metric = metrics.MeanMetricWrapper(lambda t, p: np.abs(t - p).mean(), name="mine")
+    metric.update_state(np.zeros((2, 1)), np.ones((2, 1)))
+    metric.update_state(np.zeros((1, 1)), np.full((1, 1), 4.0))
+    assert metric.result() == 2.0
+    with pytest.raises(ValueError, match=r"sample_weight.*\(2,\).*one value per sample"):
+        metric.update_state(np.zeros((2, 1)), np.ones((2, 1)), [1.0, 2.0])
+
+
+def test_a_loss_as_a_metric_is_averaged_over_samples():
+    for loss in (losses.MeanSquaredError(), losses.CategoricalCrossentropy(reduction="sum")):
+        metric = metrics.MeanMetricWrapper(loss)
+        for rows in (slice(0, 7), slice(7, 12)):
+            metric.update_state(HOT[rows], P[rows], W[rows])
+        each = loss.fn(HOT, P, **loss.kwargs)
+        np.testing.assert_allclose(metric.result(), np.average(each, weights=W), rtol=1e-6)
+        again = metrics.deserialize(metrics.serialize(metric))
+        np.testing.assert_allclose(again(HOT, P, W), metric.result(), rtol=1e-6)
+    ignoring = losses.SparseCategoricalCrossentropy(ignore_class=1)
+    metric = metrics.MeanMetricWrapper(ignoring)
+    np.testing.assert_allclose(metric(LABELS, P), ignoring(LABELS, P), rtol=1e-6)
+    assert ignoring.reduction == "sum_over_batch_size"
+
+
 # -------------------------------------------------------------------- accuracies
 
 

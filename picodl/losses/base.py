@@ -296,10 +296,10 @@ def spread(weight: Any, shape: tuple[int, ...], name: str) -> Array:
         pairs = zip(left.shape, shape, strict=True)
         if w.ndim == 0 or all(m == n or (m == 1 and i) for i, (m, n) in enumerate(pairs)):
             return np.broadcast_to(left, shape)
-    raise ValueError(
-        f"{name} of shape {w.shape} does not fit {'loss values' if shape else 'a loss value'} of "
-        f"shape {shape}. Pass one weight per sample, or one per time step."
-    )
+    hint = "Pass one weight per sample, or one per time step."
+    if not shape:
+        hint = "A function must return one value per sample for weights and masks to count."
+    raise ValueError(f"{name} of shape {w.shape} does not fit values of shape {shape}. {hint}")
 
 
 def standardize_reduction(reduction: str | None) -> str:

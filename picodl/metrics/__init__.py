@@ -88,6 +88,7 @@ from picodl.metrics.regression import (
 )
 from picodl.metrics.scoring import EpochScoring
 from picodl.saving import registry
+from picodl.saving.serialization import deserialize_keras_object
 
 _family = Family(
     "metric",
@@ -173,7 +174,9 @@ _functions = {
 
 
 def function_of(config: Any) -> Any:
-    """The function of the config that `serialize` gives for one; the user's own come first."""
+    """The function (or loss) of the config that `serialize` gives; the user's own come first."""
+    if isinstance(config, dict) and config.get("class_name") != "function":
+        return deserialize_keras_object(config)
     name = config.get("config") if isinstance(config, dict) else config
     found = registry.find_custom(name)
     if found is None and isinstance(name, str):

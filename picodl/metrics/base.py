@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from picodl import config
-from picodl.losses.base import columns, is_loss_function, spread
+from picodl.losses.base import Loss, columns, is_loss_function, spread
 from picodl.module import Parameter
 from picodl.naming import auto_name, to_snake_case
 from picodl.tensor import Tensor, as_array
@@ -259,8 +260,10 @@ class Sum(Metric):
 class MeanMetricWrapper(Mean):
     """The mean of what a function `fn(y_true, y_pred, **kwargs)` gives, per sample or step.
 
+    A function that gives one number for a batch counts with the number of its samples.
+
     Args:
-        fn: a loss function, a metric function or one of your own.
+        fn: a loss or loss function, a metric function or one of your own.
         name: defaults to the name of the function.
         dtype: see `Metric`.
         **kwargs: passed on to fn.
@@ -278,6 +281,9 @@ class MeanMetricWrapper(Mean):
         super().__init__(name, dtype)
         self.fn = fn
         self.kwargs = kwargs
+        if isinstance(fn, Loss):  # its values are needed, not their mean
+            self.fn = copy.copy(fn)
+            self.fn.reduction = "none"
 
     def update_state(  # type: ignore[override]
         self, y_true: Any, y_pred: Any, sample_weight: Any = None
@@ -288,9 +294,16 @@ class MeanMetricWrapper(Mean):
             ValueError: if shapes or weights do not fit.
         """
         t, p = plain(y_true), plain(y_pred)
-        if is_loss_function(self.fn):
+        weight = with_mask(y_pred, sample_weight)
+        if isinstance(self.fn, Loss) or is_loss_function(self.fn):
             t, p = columns(t, p)  # one value per sample or step, not one for them all
-        self.add(plain(self.fn(t, p, **self.kwargs)), with_mask(y_pred, sample_weight))
+        values = plain(self.fn(t, p, **self.kwargs))
+        if isinstance(self.fn, Loss) and (counted := self.fn.counted(t)) is not None:
+            counted = spread(counted, values.shape, "mask of targets")
+            weight = counted if weight is None else counted * spread(weight, values.shape, "mask")
+        if values.ndim == 0 and weight is None and p.ndim:
+            values = np.broadcast_to(values, len(p))
+        self.add(values, weight)
 
     def get_config(self) -> Config:
         """The arguments that make the same metric again."""
