@@ -10,6 +10,7 @@ from picodl.callbacks.learning_rate import (
     ReduceLROnPlateau,
     SwapEMAWeights,
 )
+from picodl.callbacks.rate_finder import LearningRateFinder
 from picodl.callbacks.checkpoint import ModelCheckpoint
 from picodl.callbacks.backup import BackupAndRestore
 from picodl.callbacks.logging import CSVLogger, JSONLinesLogger, LoggingCallback

@@ -10,6 +10,7 @@ from picodl.visualize.plots import (
     plot_history,
     plot_weights,
 )
+from picodl.visualize.rates import plot_learning_rates
 
 __all__ = [
     "GraphPicture",
@@ -22,6 +23,7 @@ __all__ = [
     "plot_confusion_matrix",
     "plot_decision_boundary",
     "plot_history",
+    "plot_learning_rates",
     "plot_model",
     "plot_weights",
     "trace",
