@@ -221,7 +221,14 @@ class Tensor:
         function = getattr(ops, func.__name__, None)
         if function is not None and func.__module__ in ("numpy", "numpy.linalg"):
             return function(*args, **kwargs)
-        return func(*_plain(args), **_plain(kwargs))
+        result = func(*_plain(args), **_plain(kwargs))
+        floats = getattr(result, "dtype", np.dtype(bool)).kind == "f"
+        if floats and thread.recording and _asks_gradient([args, kwargs]):
+            raise TypeError(
+                f"numpy.{func.__name__} would lose the gradient of a Tensor: picodl.ops has no "
+                "such function. Compose it, or pass .numpy() for the plain array."
+            )
+        return result
 
     def astype(self, dtype: Any) -> Any:
         from picodl import ops
@@ -568,6 +575,15 @@ def _holds_tensor(data: Any) -> bool:
     return any(
         isinstance(x, Tensor) or (isinstance(x, (list, tuple)) and _holds_tensor(x)) for x in data
     )
+
+
+def _asks_gradient(x: Any) -> bool:
+    """Whether a Tensor in a structure requires a gradient."""
+    if isinstance(x, dict):
+        x = list(x.values())
+    if isinstance(x, (list, tuple)):
+        return any(_asks_gradient(part) for part in x)
+    return isinstance(x, Tensor) and x.requires_grad
 
 
 def _plain(x: Any) -> Any:

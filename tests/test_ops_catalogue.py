@@ -62,7 +62,9 @@ def test_arguments_are_those_of_keras(line):
     name, _, rest = line.partition("(")
     scope: dict[str, Any] = {}
     exec(f"def f({rest.removesuffix(')')}): ...", scope)
-    expected = inspect.signature(scope["f"]).parameters
+    expected = dict(inspect.signature(scope["f"]).parameters)
+    if name == "layer_normalization":
+        del expected["kwargs"]  # they are there for an argument of older versions
     found = inspect.signature(find(name)).parameters
     assert list(found)[: len(expected)] == list(expected)
     for key, parameter in expected.items():

@@ -195,3 +195,13 @@ def test_empty_and_single_elements(shape):
         assert x.grad.dtype == np.float32
     with pytest.raises(ValueError, match="is empty"):
         ops.max(np.ones((0, 3)), 0)
+
+
+def test_numpy_functions_without_an_op_do_not_lose_a_gradient_in_silence():
+    x = Tensor(A[0], requires_grad=True)
+    with pytest.raises(TypeError, match="would lose the gradient"):
+        np.convolve(x, np.ones(2, "f"))
+    assert isinstance(np.convolve(Tensor(A[0]), np.ones(2, "f")), np.ndarray)
+    assert np.array_equal(x, A[0])
+    with no_grad():
+        assert isinstance(np.convolve(x, np.ones(2, "f")), np.ndarray)

@@ -126,6 +126,8 @@ def _float_dtype(found: list[Any]) -> Any:
 def _convert(x: Any, kind: str, tensors: bool, dtype: Any, weak: Any) -> Any:
     if kind is _PLAIN:
         return x.data if isinstance(x, Tensor) else _index_array(x)
+    if weak is not None and (type(x) is float or type(x) is int):  # the quick way: 2.9 us, not 3.5
+        return record(np.array(x, weak))
     if isinstance(x, Tensor):
         if kind is _FLOATING and x.data.dtype.kind != "f":
             return Tensor(x.data.astype(dtype or config.floatx()))

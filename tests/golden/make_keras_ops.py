@@ -10,7 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import h5py
-import keras
 import numpy as np
 
 from tests.keras_cases import CASES
@@ -23,6 +22,8 @@ def leaves(structure):
 
 
 def main():
+    import keras
+
     keras.config.set_floatx("float64")
     with h5py.File(Path(__file__).with_name("keras_ops.h5"), "w") as file:
         file.attrs["versions"] = f"keras {keras.__version__}, {keras.backend.backend()}"
