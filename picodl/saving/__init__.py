@@ -1,8 +1,10 @@
 """Files: Keras's formats both ways, safe to load, written whole or not at all."""
 
-from picodl.saving.api import load_model, load_weights, model_from_json, save_model, save_weights
-from picodl.saving.describe import convert, describe
-from picodl.saving.files import FileError
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
 from picodl.saving.registry import (
     CustomObjectScope,
     custom_object_scope,
@@ -12,24 +14,39 @@ from picodl.saving.registry import (
     register_keras_serializable,
 )
 from picodl.saving.serialization import deserialize_keras_object, serialize_keras_object
-from picodl.saving.torch_state import load_torch_state_dict
+
+# imported when first used: layers need the registry only
+_LATER = {
+    "FileError": "files",
+    "KerasFileEditor": "editor",
+    "convert": "contents",
+    "describe": "contents",
+    "load_model": "api",
+    "load_torch_state_dict": "torch_state",
+    "load_weights": "api",
+    "model_from_json": "api",
+    "save_model": "api",
+    "save_weights": "api",
+}
 
 __all__ = [
     "CustomObjectScope",
-    "FileError",
-    "convert",
     "custom_object_scope",
-    "describe",
     "deserialize_keras_object",
     "get_custom_objects",
     "get_registered_name",
     "get_registered_object",
-    "load_model",
-    "load_torch_state_dict",
-    "load_weights",
-    "model_from_json",
     "register_keras_serializable",
-    "save_model",
-    "save_weights",
     "serialize_keras_object",
+    *_LATER,
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(importlib.import_module(f"picodl.saving.{_LATER[name]}"), name)
+    raise AttributeError(f"module 'picodl.saving' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

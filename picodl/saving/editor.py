@@ -1,0 +1,122 @@
+"""KerasFileEditor: look into a weights file and change what it holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from picodl.saving.contents import read_arrays
+from picodl.saving.files import as_path, atomic_write, check_writable, loading
+from picodl.saving.hdf5 import write_dataset
+from picodl.saving.layout import places
+from picodl.typing import Array
+
+
+class KerasFileEditor:
+    """The weights of a file as a dict of paths and arrays, to be changed and saved again.
+
+    Args:
+        filepath: `.weights.h5`, `.keras`, `.npz` or `.safetensors`; read whole, into memory.
+
+    Attributes:
+        weights_dict: "layers/dense/vars/0" -> array.
+
+    Raises:
+        OSError: if there is no such file.
+        ValueError: if it cannot be loaded.
+    """
+
+    def __init__(self, filepath: Any) -> None:
+        self.filepath = as_path(filepath)
+        with loading(self.filepath):
+            found = read_arrays(self.filepath)
+            if found is None:
+                raise ValueError("the older .h5 cannot be edited; convert it to .weights.h5 first.")
+        self.weights_dict: dict[str, Array] = found
+
+    def summary(self) -> None:
+        """Print the paths with shapes and dtypes."""
+        print(f"Weights of {self.filepath}")
+        for path, values in self.weights_dict.items():
+            print(f"    {path}  {values.shape}  {values.dtype}")
+
+    def compare(self, reference_model: Any) -> dict[str, str]:
+        """What differs from the weights a model needs: path -> "missing", "not in the model", or
+        both shapes."""
+        needed = {path: v for place in places(reference_model) for path, v in place.items()}
+        found = {path: "missing" for path in needed if path not in self.weights_dict}
+        for path, values in self.weights_dict.items():
+            if path not in needed:
+                if not path.startswith("optimizer/"):
+                    found[path] = "not in the model"
+            elif values.shape != needed[path].data.shape:
+                found[path] = f"shape {values.shape}, the model needs {needed[path].data.shape}"
+        return found
+
+    def _below(self, object_name: str) -> list[str]:
+        found = [
+            p for p in self.weights_dict if f"/{p}".rpartition("/vars/")[0] == f"/{object_name}"
+        ]
+        found += [
+            p for p in self.weights_dict if p.startswith(f"{object_name}/") and p not in found
+        ]
+        if not found:
+            raise ValueError(
+                f"{self.filepath} holds no object {object_name!r}; its objects are "
+                f"{', '.join(sorted({p.rpartition('/vars/')[0] for p in self.weights_dict}))}."
+            )
+        return found
+
+    def rename_object(self, object_name: str, new_name: str) -> None:
+        """Give an object another path, such as "layers/dense" -> "layers/dense_2".
+
+        Raises:
+            ValueError: if there is no such object, or the new path is taken.
+        """
+        moved = {p: new_name + p[len(object_name) :] for p in self._below(object_name)}
+        taken = [p for p in moved.values() if p in self.weights_dict and p not in moved]
+        if taken:
+            raise ValueError(f"{taken[0]!r} exists already in {self.filepath}.")
+        self.weights_dict = {moved.get(p, p): a for p, a in self.weights_dict.items()}
+
+    def delete_object(self, object_name: str) -> None:
+        """Remove an object with all below it."""
+        for path in self._below(object_name):
+            del self.weights_dict[path]
+
+    def add_object(self, object_path: str, weights: dict[str, Any]) -> None:
+        """Add an object: its weights are numbered as given, {"0": kernel, "1": bias}."""
+        for name, values in weights.items():
+            self.weights_dict[f"{object_path}/vars/{name}"] = np.array(values)
+
+    add_weights = add_object
+
+    def delete_weight(self, object_name: str, weight_name: str) -> None:
+        """Remove one weight of an object.
+
+        Raises:
+            ValueError: if there is no such weight.
+        """
+        path = f"{object_name}/vars/{weight_name}"
+        if path not in self.weights_dict:
+            raise ValueError(f"{self.filepath} holds no {path!r}.")
+        del self.weights_dict[path]
+
+    def save(self, filepath: Any) -> None:
+        """Write the weights to a `.weights.h5` file.
+
+        Raises:
+            ValueError: for another ending.
+        """
+        path = as_path(filepath)
+        if not path.endswith(".weights.h5"):
+            raise ValueError(f"The ending must be .weights.h5; received {path!r}.")
+        import h5py
+
+        check_writable(path, True)
+        with atomic_write(path) as file, h5py.File(file, "w") as h5:
+            for name, values in self.weights_dict.items():
+                write_dataset(h5, name, values, name)
+
+    resave_weights = save
