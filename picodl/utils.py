@@ -44,8 +44,11 @@ _LAZY = {
     "img_to_array": "images",
     "load_img": "images",
     "model_to_dot": "visualize",
+    "pad_sequences": "sequence_data",
     "plot_model": "visualize",
     "save_img": "images",
+    "text_dataset_from_directory": "sequence_data",
+    "timeseries_dataset_from_array": "sequence_data",
 }
 
 __all__ = [
