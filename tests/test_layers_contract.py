@@ -103,6 +103,8 @@ def example(name: str) -> tuple[Any, list[Any]]:
         if name.startswith(sequences):
             given = SEQUENCE
     layer = cls(**arguments)
+    if name.startswith("Random"):
+        layer.eval()  # these are active in direct calls
     if given == "attention":
         return layer, [rng.normal(size=SEQUENCE).astype("f") for _ in range(2)]
     if callable(given):
@@ -128,7 +130,9 @@ def test_layer_keeps_the_contract(name: str, tmp_path: Any) -> None:
     layer, inputs = example(name)
     outputs = layer(*inputs)
     found = arrays(outputs)
-    assert found and layer.built and layer.name.startswith(picodl.naming.to_snake_case(name)[:3])
+    assert found and layer.built and layer.name.startswith(
+        picodl.naming.to_snake_case(type(layer).__name__)
+    )
 
     # float32 in, float32 out, inputs unchanged
     again = [copy.deepcopy(x) for x in inputs]
@@ -147,6 +151,8 @@ def test_layer_keeps_the_contract(name: str, tmp_path: Any) -> None:
     # the same from its config, with the same weights
     twin = type(layer).from_config(layer.get_config())
     assert twin.name == layer.name
+    if name.startswith("Random"):
+        twin.eval()
     twin(*inputs)
     twin.set_weights(layer.get_weights())
     for y, z in zip(arrays(twin(*inputs)), before, strict=True):
