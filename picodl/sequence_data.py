@@ -51,7 +51,7 @@ def pad_sequences(
     maxlen = longest if maxlen is None else maxlen
     item = next((np.shape(row)[1:] for row in rows if len(row)), ())
     kind = np.dtype(object if dtype in (str, "str", object, "object") else dtype)
-    if isinstance(value, str) and kind != object and kind.kind not in "US":
+    if isinstance(value, str) and kind.kind not in "OUS":
         raise ValueError(f"pad_sequences: the text {value!r} does not go with dtype {dtype!r}.")
     whole = np.full((len(rows), maxlen, *item), value, dtype=kind)
     for place, row in enumerate(rows):
@@ -138,8 +138,8 @@ def timeseries_dataset_from_array(
     last = len(data) if end_index is None else end_index
     if not 0 <= first < last <= len(data):
         raise ValueError(
-            f"start_index={start_index} and end_index={end_index} do not mark a part of a series of "
-            f"{len(data)} steps."
+            f"start_index={start_index} and end_index={end_index} do not mark a part of a series "
+            f"of {len(data)} steps."
         )
     count = last - first - (sequence_length - 1) * sampling_rate
     if targets is not None:
@@ -298,8 +298,8 @@ def _check_split(split: float | None, subset: str | None, shuffle: bool, seed: i
         raise ValueError(f'subset must be "training", "validation" or "both"; received {subset!r}.')
     if shuffle and seed is None and subset != "both":
         raise ValueError(
-            "With validation_split and shuffle give a seed, so that training and validation are cut "
-            "from the same order."
+            "With validation_split and shuffle give a seed, so that training and validation are "
+            "cut from the same order."
         )
 
 

@@ -23,12 +23,15 @@ FLOORS = [
     {"models"},
     {
         "utils",
+        "helpers",
+        "images",
         "datasets",
         "wrappers",
         "visualize",
         "export",
         "inspection",
         "population",
+        "sequence_data",
         "__main__",
     },
 ]
