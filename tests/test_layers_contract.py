@@ -28,6 +28,10 @@ SPECIAL: dict[str, tuple[dict[str, Any], Any]] = {
     ),
     "Embedding": ({"input_dim": 9, "output_dim": 4}, lambda: rng.integers(0, 9, (4, 5))),
     "ReversibleEmbedding": ({"input_dim": 9, "output_dim": 4}, lambda: rng.integers(0, 9, (4, 5))),
+    "TokenAndPositionEmbedding": (
+        {"vocabulary_size": 9, "sequence_length": 5, "embedding_dim": 4},
+        lambda: rng.integers(0, 9, (4, 5)),
+    ),
     "Activation": ({"activation": "relu"}, VECTOR),
     "Dropout": ({"rate": 0.5}, VECTOR),
     "AlphaDropout": ({"rate": 0.5}, VECTOR),
