@@ -230,7 +230,8 @@ class Lambda(Layer):
             return super().compute_output_shape(input_shape)
         if callable(self.output_shape):
             return tuple(self.output_shape(input_shape))
-        return (input_shape[0], *as_shape(self.output_shape))
+        first = input_shape if isinstance(input_shape, tuple) else next(iter(input_shape))
+        return (first[0], *as_shape(self.output_shape))
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         if self.output_shape is None:
