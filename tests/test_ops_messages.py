@@ -129,3 +129,12 @@ def test_gradients_that_do_not_exist_are_refused():
     y = ops.det(singular)
     with pytest.raises(NotImplementedError, match="singular"):
         y.backward(create_graph=True)
+
+
+def test_numpy_errors_say_which_op_it_was():
+    with pytest.raises(ValueError, match="same shape") as caught:
+        ops.stack([np.ones(2), Tensor(np.ones(3))])
+    assert caught.value.__notes__ == ["in picodl.ops.stack of shapes (2,), (3,)"]
+    with pytest.raises(ValueError, match="size not equal to one") as caught:
+        ops.squeeze(Tensor(A), 0)
+    assert caught.value.__notes__ == ["in picodl.ops.squeeze of shapes (3, 4)"]

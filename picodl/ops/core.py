@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -66,7 +66,11 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
                     break
             else:
                 if seen:
-                    return function(*args, **kwargs)
+                    try:
+                        return function(*args, **kwargs)
+                    except (ValueError, IndexError, TypeError) as error:
+                        _explain(error, function, args)
+                        raise
         symbols = tensors = False
         dtype = None  # what plain data is converted to
         found = []
@@ -101,10 +105,26 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
                 new[place] = ready
             else:
                 kwargs[name] = ready
-        result = function(*new, **kwargs)
+        try:
+            result = function(*new, **kwargs)
+        except (ValueError, IndexError, TypeError) as error:
+            _explain(error, function, new)
+            raise
         return result if tensors else _arrays(result)
 
     return call
+
+
+def _explain(error: Exception, function: Callable[..., Any], args: Sequence[Any]) -> None:
+    """Note in numpy's error which op it was and the shapes it was given."""
+    if not getattr(error, "__notes__", None):
+        shapes = [
+            str(x.data.shape)
+            for arg in args
+            for x in (arg if isinstance(arg, list) else (arg,))
+            if isinstance(x, Tensor)
+        ]
+        error.add_note(f"in picodl.ops.{function.__name__} of shapes {', '.join(shapes)}")
 
 
 def _float_dtype(found: list[Any]) -> Any:
