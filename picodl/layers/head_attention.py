@@ -16,6 +16,12 @@ from picodl.ops.attention import attention, attention_scores
 from picodl.typing import Array, Config
 
 
+class _Projection(EinsumDense):
+    """An EinsumDense in an attention layer, which looks after the masks itself."""
+
+    warns_of_dropped_masks = False
+
+
 class HeadAttention(Layer):
     """What the attention layers with heads share: projections, masks, dropout."""
 
@@ -50,7 +56,7 @@ class HeadAttention(Layer):
     def _projection(self, name: str, heads: int, size: int, rank: int, gate: bool = False) -> Any:
         """A layer from (..., n) to (..., heads, size)."""
         before = "abcdefgh"[: rank - 1]
-        return EinsumDense(
+        return _Projection(
             f"{before}x,xyz->{before}yz",
             output_shape=(*[None] * (rank - 2), heads, size),
             bias_axes="yz" if self.use_bias else None,
@@ -62,7 +68,7 @@ class HeadAttention(Layer):
     def _back_projection(self, shape: tuple[int, ...], rank: int) -> Any:
         """A layer from (..., heads, size) to (..., *shape)."""
         before, after = "abcdefgh"[: rank - 1], "pqrstuvw"[: len(shape)]
-        return EinsumDense(
+        return _Projection(
             f"{before}yz,yz{after}->{before}{after}",
             output_shape=(*[None] * (rank - 2), *shape),
             bias_axes=after if self.use_bias else None,

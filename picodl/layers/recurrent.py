@@ -88,6 +88,7 @@ class RNN(Layer):
         return self._kept.values
 
     def build(self, sequences_shape: Shape, initial_state_shape: Any = None) -> None:
+        self.input_spec.check(self, sequences_shape)
         batch, _, *rest = sequences_shape
         if self.stateful and batch is None:
             raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from picodl.layers.input_spec import InputSpec
 from picodl.layers.recurrent import RNN
 from picodl.layers.recurrent_cells import GRUCell, LSTMCell, RecurrentCell, SimpleRNNCell
 from picodl.typing import Config
@@ -41,6 +42,7 @@ class _CellLayer(RNN):
             activity_regularizer=activity_regularizer,
             **kwargs,
         )
+        self.input_spec = InputSpec(ndim=3)
 
     @property
     def units(self) -> int:

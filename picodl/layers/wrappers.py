@@ -34,6 +34,7 @@ class TimeDistributed(Wrapper):
         self.input_spec = InputSpec(min_ndim=3)
 
     def build(self, input_shape: Any = None) -> None:
+        self.input_spec.check(self, input_shape)
         super().build((input_shape[0], *input_shape[2:]))
 
     def call(self, inputs: Any, mask: Any = None, training: bool = False) -> Any:
@@ -139,6 +140,7 @@ class Bidirectional(Layer):
         return self.forward_layer
 
     def build(self, sequences_shape: Shape, initial_state_shape: Any = None) -> None:
+        self.input_spec.check(self, sequences_shape)
         for one in (self.forward_layer, self.backward_layer):
             if not one.built:
                 one.build(sequences_shape)

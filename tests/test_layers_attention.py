@@ -1,0 +1,171 @@
+"""Attention, positions, transformer blocks, and generation with them."""
+
+import numpy as np
+import pytest
+
+import picodl
+from picodl import layers
+from picodl.models import generation
+from picodl.models.generation import generate
+from picodl.tensor import Tensor
+from picodl.testing import gradcheck
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(2, 5, 8)).astype("float32")
+
+
+def test_scores_are_the_ones_used():
+    layer = layers.MultiHeadAttention(2, 4)
+    y, scores = layer(X, X, return_attention_scores=True, use_causal_mask=True)
+    np.testing.assert_allclose(y.data, layer(X, X, use_causal_mask=True).data, atol=1e-6)
+    np.testing.assert_allclose(scores.data.sum(-1), 1, atol=1e-6)
+    assert (np.triu(scores.data[0, 0], 1) == 0).all()
+
+
+def test_masks_of_the_inputs_are_found():
+    ids = np.array([[1, 2, 3, 0, 0]])
+    embedding = layers.Embedding(5, 8, mask_zero=True)
+    attention = layers.MultiHeadAttention(2, 4)
+    x = embedding(ids)
+    y = attention(x, x)
+    short = embedding(ids[:, :3])
+    np.testing.assert_allclose(y.data[:, :3], attention(short, short).data, atol=1e-6)
+    assert y.mask.tolist() == [[True, True, True, False, False]]
+
+
+def test_dropout_and_seed():
+    layer = layers.MultiHeadAttention(2, 4, dropout=0.5, seed=1)
+    y = layer(X, X)
+    np.testing.assert_array_equal(y.data, layer(X, X).data)
+    assert np.abs(layer(X, X, training=True).data - y.data).max() > 1e-4
+
+
+def test_sliding_window_and_gate():
+    narrow = layers.MultiHeadAttention(2, 4, sliding_window=1)
+    y = narrow(X, X)
+    changed = X.copy()
+    changed[:, 0] += 1
+    np.testing.assert_allclose(narrow(changed, changed).data[:, 1:], y.data[:, 1:], atol=1e-6)
+    gated = layers.MultiHeadAttention(2, 4, use_gate=True)
+    assert gated(X, X).shape == X.shape
+    assert [w.path.split("/")[-2] for w in gated.weights][4:6] == ["gate", "gate"]
+
+
+def test_fully_masked_queries_stay_finite():
+    x = Tensor(X, requires_grad=True)
+    for layer in (layers.MultiHeadAttention(2, 4), layers.MultiHeadAttention(2, 4, dropout=0.1)):
+        y = layer(x, x, value_mask=np.zeros((2, 5), bool))
+        y.sum().backward()
+        assert np.isfinite(y.data).all() and np.isfinite(x.grad).all()
+    value = rng.normal(size=(2, 5, 8)).astype("float32")
+    y = layers.Attention()([X, value], mask=[None, np.zeros((2, 5), bool)])
+    np.testing.assert_allclose(
+        y.data, np.broadcast_to(value.mean(1, keepdims=True), y.shape), atol=1e-5
+    )
+
+
+def test_messages_name_layer_and_shapes():
+    layer = layers.MultiHeadAttention(2, 4, name="heads")
+    with pytest.raises(
+        ValueError, match=r'"heads": key and value must have the same length.*4, 8.*5, 8'
+    ):
+        layer(X, X, X[:, :4])
+    with pytest.raises(ValueError, match=r'"heads": value_mask must have the shape \(2, 5\)'):
+        layer(X, X, value_mask=np.ones((2, 4), bool))
+    with pytest.raises(ValueError, match=r"attention_mask of shape .*\(2, 5, 5\).*\(2, 1, 5, 4\)"):
+        layer(X, X, attention_mask=np.ones((2, 5, 4), bool))
+    with pytest.raises(ValueError, match="key and value must have the same length"):
+        layers.Attention()([X, X, X[:, :4]])
+    with pytest.raises(ValueError, match="num_query_heads must be a multiple"):
+        layers.GroupQueryAttention(4, 3, 2)
+    with pytest.raises(ValueError, match="multiple of num_heads=3"):
+        layers.TransformerEncoder(8, 3)(X)
+
+
+def test_rotary_products_depend_on_the_distance_only():
+    layer = layers.RotaryEmbedding()
+    q, k = (np.tile(rng.normal(size=(1, 1, 6)), (1, 7, 1)).astype("float32") for _ in range(2))
+    scores = layer(q).data[0] @ layer(k).data[0].T
+    for offset in (-2, 0, 3):
+        np.testing.assert_allclose(np.ptp(np.diagonal(scores, offset)), 0, atol=1e-5)
+    gradcheck(lambda x: layers.RotaryEmbedding(dtype="float64")(x), rng.normal(size=(1, 3, 4)))
+
+
+@pytest.mark.parametrize("options", [{}, {"normalize_first": True, "rotary": True}])
+def test_encoder_ignores_padding_and_decoder_the_future(options):
+    mask = np.array([[1, 1, 1, 0, 0]] * 2, bool)
+    encoder = layers.TransformerEncoder(16, 2, **options)
+    y = encoder(X, padding_mask=mask)
+    changed = X.copy()
+    changed[:, 3:] += 5
+    np.testing.assert_allclose(
+        encoder(changed, padding_mask=mask).data[:, :3], y.data[:, :3], atol=1e-5
+    )
+    decoder = layers.TransformerDecoder(16, 2, **options)
+    y = decoder(X)
+    np.testing.assert_allclose(decoder(changed).data[:, :3], y.data[:, :3], atol=1e-5)
+    crossed = layers.TransformerDecoder(16, 2, **options)
+    assert crossed(X, X[:, :3]).shape == X.shape
+    with pytest.raises(ValueError, match="was built with an encoder_sequence"):
+        crossed(X)
+
+
+def language_model(kind):
+    source = picodl.Input((None,), dtype="int32")
+    if kind == "positions":
+        x = layers.TokenAndPositionEmbedding(11, 40, 8)(source)
+    else:
+        x = layers.Embedding(11, 8)(source)
+    if kind == "sine":
+        x = x + layers.SinePositionEncoding()(x)
+    if kind in ("positions", "sine", "rotary"):
+        x = layers.TransformerDecoder(16, 2, rotary=kind == "rotary")(x)
+    elif kind == "recurrent":
+        x = layers.GRU(8, return_sequences=True)(layers.LSTM(8, return_sequences=True)(x))
+    else:
+        x = layers.Bidirectional(layers.LSTM(4, return_sequences=True))(x)
+    model = picodl.Model(source, layers.Dense(11)(x))
+    for weight in model.weights:
+        weight.assign(rng.normal(size=weight.shape) * 0.7)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["positions", "sine", "rotary", "recurrent", "looks ahead"])
+def test_generation_step_by_step_is_that_of_whole_sequences(kind):
+    model = language_model(kind)
+    prompt = np.array([[1, 2, 3], [4, 5, 6]])
+    for options in ({"temperature": 0}, {"seed": 3}, {"top_k": 4, "top_p": 0.9, "seed": 1}):
+        y = generate(model, prompt, 12, **options)
+        assert y.shape == (2, 15)
+        np.testing.assert_array_equal(y, generate(model, prompt, 12, use_cache=False, **options))
+    steps = generation._Steps(model, None, None, True)
+    steps.logits(y[:, :3])
+    steps.logits(y[:, :4])
+    assert (steps.decoding is None) == (kind == "looks ahead")
+
+
+def test_generation_keeps_to_the_context_and_to_the_end():
+    model = language_model("positions")
+    assert generate(model, [1, 2], 50, context=40, temperature=0).shape == (52,)
+    logits = np.zeros((1, 1, 4))
+    logits[..., 2] = 9
+
+    def always_two(ids):
+        return np.broadcast_to(logits, (*ids.shape, 4))
+
+    assert generate(always_two, [0], 9, temperature=0, end_id=2).tolist() == [0, 2]
+    with pytest.raises(ValueError, match="at least 1; received shape"):
+        generate(model, [], 3)
+    with pytest.raises(ValueError, match="top_p must be above 0"):
+        generate(model, [1], 3, top_p=0.0)
+
+
+def test_sampling_follows_the_probabilities():
+    p = np.array([0.5, 0.3, 0.15, 0.05])
+    logits = np.tile(np.log(p), (4000, 1))
+    generator = np.random.default_rng(0)
+    whole = np.bincount(generation._chooser(1.0, None, None, generator)(logits), minlength=4) / 4000
+    np.testing.assert_allclose(whole, p, atol=0.03)
+    best = generation._chooser(1.0, 2, None, generator)(logits)
+    np.testing.assert_allclose(np.bincount(best, minlength=4)[:2] / 4000, p[:2] / 0.8, atol=0.03)
+    assert set(generation._chooser(1.0, None, 0.6, generator)(logits)) == {0, 1}

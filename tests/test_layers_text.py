@@ -1,0 +1,158 @@
+"""Tokens, categories and windows over data."""
+
+import numpy as np
+import pytest
+
+from picodl import layers, utils
+from picodl.layers import lookup
+
+
+def test_string_lookup_numbers_and_back():
+    layer = layers.StringLookup(mask_token="")
+    layer.adapt([["b", "a", "b"], ["c", "", "b"]])
+    assert layer.get_vocabulary() == ["", "[UNK]", "b", "c", "a"]
+    ids = layer(np.array([["b", "zz"], ["", "a"]])).numpy()
+    assert ids.tolist() == [[2, 1], [0, 4]] and ids.dtype == np.int64
+    back = layers.StringLookup(mask_token="", vocabulary=layer.get_vocabulary(), invert=True)
+    assert back(ids).tolist() == [["b", "[UNK]"], ["", "a"]]
+    several = layers.StringLookup(num_oov_indices=3, vocabulary=["a"])
+    assert several(["a"]).numpy().tolist() == [3]
+    assert 0 <= several(["other"]).numpy()[0] < 3
+    with pytest.raises(ValueError, match="does not know 'x'"):
+        layers.StringLookup(num_oov_indices=0, vocabulary=["a"])(["x"])
+
+
+def test_output_modes_of_lookups():
+    words = np.array([["a", "a", "b"], ["c", "b", "zz"]])
+
+    def make(mode, **more):
+        return layers.StringLookup(vocabulary=["a", "b", "c"], output_mode=mode, **more)
+
+    assert make("multi_hot")(words).numpy().tolist() == [[0, 1, 1, 0], [1, 0, 1, 1]]
+    assert make("count")(words).numpy().tolist() == [[0, 2, 1, 0], [1, 0, 1, 1]]
+    assert make("one_hot")(words).shape == (2, 3, 4)
+    assert make("count", max_tokens=6, pad_to_max_tokens=True)(words).shape == (2, 6)
+    tf_idf = make("tf_idf", idf_weights=[1.0, 2.0, 3.0])
+    np.testing.assert_allclose(tf_idf(words).numpy(), [[0, 2, 2, 0], [2, 0, 2, 3]])
+    adapted = layers.StringLookup(output_mode="tf_idf")
+    adapted.adapt(words)
+    assert adapted.get_vocabulary()[:2] == ["[UNK]", "b"]
+
+
+def test_integer_lookup():
+    layer = layers.IntegerLookup(mask_token=0)
+    layer.adapt(np.array([[7, 7, 9], [0, 7, 9]]))
+    assert layer.get_vocabulary() == [0, -1, 7, 9]
+    assert layer(np.array([0, 9, 5])).numpy().tolist() == [0, 3, 1]
+
+
+def test_text_vectorization_cuts_pads_and_counts():
+    texts = ["The cat, the dog!", "A cat."]
+    layer = layers.TextVectorization(output_sequence_length=3)
+    layer.adapt(texts)
+    assert layer.get_vocabulary() == ["", "[UNK]", "the", "cat", "dog", "a"]
+    assert layer(texts).numpy().tolist() == [[2, 3, 2], [5, 3, 0]]
+    assert layer("The bird").numpy().tolist() == [2, 1, 0]
+    pairs = layers.TextVectorization(ngrams=2, output_mode="count")
+    pairs.adapt(texts)
+    assert "the cat" in pairs.get_vocabulary()
+    letters = layers.TextVectorization(standardize=None, split="character")
+    letters.adapt(["abba"])
+    assert letters(np.array([["ab"]])).numpy().tolist() == [[3, 2]]
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        layers.StringLookup(vocabulary=["x", "y"], mask_token=""),
+        layers.IntegerLookup(vocabulary=[5, 6]),
+        layers.TextVectorization(vocabulary=["x", "y"], output_sequence_length=4),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_vocabularies_come_back_with_the_config(layer):
+    again = type(layer).from_config(layer.get_config())
+    assert again.get_vocabulary() == layer.get_vocabulary()
+    with pytest.raises(ValueError, match=r"names the file '/etc/passwd'"):
+        type(layer).from_config({**layer.get_config(), "vocabulary": "/etc/passwd"})
+
+
+def test_vocabularies_are_checked():
+    with pytest.raises(ValueError, match="holds 'a' more than once"):
+        layers.StringLookup(vocabulary=["a", "a"])
+    with pytest.raises(ValueError, match="more than max_tokens=2"):
+        layers.StringLookup(max_tokens=2, vocabulary=["a", "b"])
+    with pytest.raises(ValueError, match="output_mode must be one of"):
+        layers.StringLookup(output_mode="onehot")
+    assert not list(layers.StringLookup(vocabulary=["a"]).parts())
+    assert isinstance(layers.StringLookup()._known, lookup.Vocabulary)
+
+
+def test_hashes_are_stable_and_in_range():
+    layer = layers.Hashing(5, mask_value="")
+    ids = layer(np.array(["a", "b", "", "a"])).numpy()
+    assert ids[2] == 0 and ids[0] == ids[3] and ((ids[[0, 1]] > 0) & (ids[[0, 1]] < 5)).all()
+    assert (
+        layers.Hashing(1000)([1, 2]).numpy().tolist()
+        == layers.Hashing(1000)([1, 2]).numpy().tolist()
+    )
+    crossed = layers.HashedCrossing(7)
+    ids = crossed([np.array(["a", "b"]), np.array([1, 2])]).numpy()
+    assert ids.shape == (2,) and ids.max() < 7
+
+
+def test_categories_outside_the_range_are_refused():
+    for bad in ([4], [-1]):
+        with pytest.raises(ValueError, match=rf"numbers from 0 to 3, but received {bad[0]}"):
+            layers.CategoryEncoding(4)(np.array([bad]))
+
+
+def test_adapted_bins_come_back_with_the_config():
+    layer = layers.Discretization(num_bins=3)
+    layer.adapt(np.arange(300.0))
+    again = layers.Discretization.from_config(layer.get_config())
+    data = np.array([[10.0, 150.0, 290.0]])
+    assert again(data).numpy().tolist() == layer(data).numpy().tolist() == [[0, 1, 2]]
+
+
+def test_pad_sequences():
+    assert utils.pad_sequences([[1], [2, 3, 4]], padding="post").tolist() == [[1, 0, 0], [2, 3, 4]]
+    cut = utils.pad_sequences([[1, 2, 3]], maxlen=2, truncating="post", dtype="float32", value=-1)
+    assert cut.tolist() == [[1, 2]] and cut.dtype == np.float32
+    assert utils.pad_sequences([np.ones((2, 3)), np.ones((1, 3))]).shape == (2, 2, 3)
+    with pytest.raises(ValueError, match='padding must be "pre" or "post"'):
+        utils.pad_sequences([[1]], padding="left")
+
+
+def test_windows_over_a_series():
+    data = np.arange(10)
+    windows = utils.timeseries_dataset_from_array(
+        data, data * 10, 3, sequence_stride=2, sampling_rate=2, batch_size=2
+    )
+    assert [x.tolist() for x, _ in (windows[i] for i in range(len(windows)))] == [
+        [[0, 2, 4], [2, 4, 6]], [[4, 6, 8]],
+    ]  # fmt: skip
+    assert windows[0][1].tolist() == [0, 20]
+    part = utils.timeseries_dataset_from_array(data, None, 2, start_index=4, end_index=7)
+    assert part[0][0].tolist() == [[4, 5], [5, 6]]
+    with pytest.raises(ValueError, match="no window of 11 steps"):
+        utils.timeseries_dataset_from_array(data, None, 11)
+
+
+def test_texts_of_a_folder(tmp_path):
+    for name in ("neg", "pos"):
+        (tmp_path / name).mkdir()
+        for i in range(3):
+            (tmp_path / name / f"{i}.txt").write_text(f"{name} {i}")
+    data = utils.text_dataset_from_directory(tmp_path, batch_size=4, shuffle=False, verbose=False)
+    assert len(data) == 2 and data.class_names == ["neg", "pos"]
+    assert data[0][0].tolist() == ["neg 0", "neg 1", "neg 2", "pos 0"]
+    assert data[0][1].tolist() == [0, 0, 0, 1]
+    train, held = utils.text_dataset_from_directory(
+        tmp_path, validation_split=0.5, subset="both", seed=1, verbose=False
+    )
+    assert not set(train.file_paths) & set(held.file_paths)
+    assert len(train.file_paths) + len(held.file_paths) == 6
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"No .txt files"):
+        utils.text_dataset_from_directory(tmp_path / "empty", labels=None, verbose=False)
