@@ -69,13 +69,13 @@ def test_values_at_some_steps(rate, expected):
     np.testing.assert_allclose(found, expected, atol=6e-7)
 
 
-@pytest.mark.parametrize("rate", EXAMPLES, ids=repr)
+@pytest.mark.parametrize("rate", EXAMPLES, ids=lambda rate: type(rate).__name__)
 def test_steps_of_any_kind_give_a_finite_rate_for_ever(rate):
     for step in (0, np.int32(3), Tensor(3), 10**9):
         assert math.isfinite(rate(step)) and rate(step) >= 0
 
 
-@pytest.mark.parametrize("rate", EXAMPLES, ids=repr)
+@pytest.mark.parametrize("rate", EXAMPLES, ids=lambda rate: type(rate).__name__)
 def test_config_round_trip(rate):
     config = json.loads(json.dumps(schedules.serialize(rate)))
     assert config["module"] == "keras.optimizers.schedules"
