@@ -78,7 +78,7 @@ class EpochScoring(Metric):
             )
         given = with_mask(y_pred, sample_weight)
         w = None if given is None else spread(given, steps, "sample_weight").astype(np.float64)
-        self._kept.append((t, p, w))
+        self._kept.append((t.copy(), p.copy(), w))  # a batch may lie in a buffer that is used again
         self._value = None
 
     def result(self) -> float:

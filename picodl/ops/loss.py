@@ -55,8 +55,10 @@ def binary_values(
         small = np.abs(a)
         np.exp(np.negative(small, out=small), out=small)  # in 0..1 for either sign
         y = np.log1p(small)
-        y += np.maximum(a, 0)
-        y -= a * t
+        scratch = np.maximum(a, 0)
+        y += scratch
+        y -= np.multiply(a, t, out=scratch)
+        small += 1
     else:
         _warn_of_logits(a, 1.001)
         p, inside = _clipped(a)
@@ -74,7 +76,7 @@ def binary_values(
         # p = exp(min(z, 0)) / (1 + exp(-|z|)); a where() would take ten times as long
         d = np.minimum(a, 0)
         np.exp(d, out=d)
-        d /= 1 + small
+        d /= small
         d -= t
         d *= g
         return (-a * g if target.requires_grad else None), d
@@ -112,10 +114,11 @@ def categorical_crossentropy(
         )
     if from_logits:
         z = a - a.max(axis, keepdims=True)
-        e = np.exp(z)
+        picked = np.vecdot(t, z, axis=axis)  # type: ignore[call-overload]
+        e = np.exp(z, out=None if target.requires_grad else z)
         s = np.add.reduce(e, axis, keepdims=True)
         log_s, total = np.log(s), np.add.reduce(t, axis, keepdims=True)
-        y = np.squeeze(log_s * total, axis) - np.vecdot(t, z, axis=axis)  # type: ignore[call-overload]
+        y = np.squeeze(log_s * total, axis) - picked
 
         def backward(g: Any) -> Any:
             g = np.expand_dims(g, axis)
@@ -176,11 +179,12 @@ def sparse_categorical_crossentropy(
         return dx if last else np.moveaxis(dx, -1, axis)
 
     if from_logits:
-        z = rows - rows.max(1, keepdims=True)
-        e = np.exp(z)
+        e = rows - rows.max(1, keepdims=True)
+        picked = e.take(at)
+        np.exp(e, out=e)
         s = np.add.reduce(e, 1)
         y = np.log(s)
-        y -= z.take(at)
+        y -= picked
 
         def backward(g: Any) -> Any:
             g = g.reshape(-1)
