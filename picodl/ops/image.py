@@ -106,9 +106,9 @@ def _scaled(x: Tensor, axis: int, size: int, interpolation: str, antialias: bool
         return take(x, np.floor((np.arange(size) + 0.5) * (n / size)).astype(np.int64), axis)
     weights = resize_weights(n, size, interpolation, antialias).astype(x.data.dtype)
     shape = x.data.shape
-    inner = math.prod(shape[axis + 1 :])
-    if inner == 1:
+    if axis == len(shape) - 1:
         return matmul(x, weights.T)
+    inner = math.prod(shape[axis + 1 :])
     y = matmul(weights, x.reshape(-1, n, inner))
     return y.reshape(*shape[:axis], size, *shape[axis + 1 :])
 
