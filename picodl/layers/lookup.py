@@ -215,7 +215,8 @@ class TokenLookup(Preprocessing):
             if self.num_oov_indices == 0:
                 raise ValueError(
                     f'{type(self).__name__} layer "{self.name}" does not know '
-                    f"{unique[missing].tolist()[0]!r}, and num_oov_indices=0 leaves no number for it."
+                    f"{unique[missing].tolist()[0]!r}, and num_oov_indices=0 leaves no number for "
+                    "it."
                 )
             ids[missing] = first + self.unknown_numbers(unique[missing])
         if self.mask_token is not None:
