@@ -118,6 +118,7 @@ for name in [
     "fmax",
     "fmin",
     "mod",
+    "remainder",
     "fmod",
     "divide_no_nan",
     "logaddexp",

@@ -228,6 +228,8 @@ def cast(x: Numeric, dtype: Any) -> Tensor:
 
     Gradient: dx = g, converted back. Nothing flows through a cast to integers.
     """
+    if x.data.dtype == np.dtype(dtype):
+        return x
     data = x.data.astype(dtype)
     if data.dtype.kind != "f":
         return record(data)

@@ -84,7 +84,7 @@ def var(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
     shape = x.data.shape
     axes = _axes(axis)
     kept = kept_shape(shape, axes)
-    n = _count(shape, axes)
+    n = _count(shape, axes) or 1
 
     def backward(g: Any) -> Any:
         a = value(x, g)
@@ -103,7 +103,7 @@ def std(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
     y = x.data.std(axes, keepdims=keepdims)
     shape = x.data.shape
     kept = kept_shape(shape, axes)
-    n = _count(shape, axes)
+    n = _count(shape, axes) or 1
 
     def backward(g: Any) -> Any:
         a = value(x, g)
