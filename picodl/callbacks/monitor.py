@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from picodl import tree
 from picodl.callbacks.base import Callback, Logs
 
 _UP = {
@@ -83,26 +82,19 @@ class MonitorCallback(Callback):
         name = self.monitor.removeprefix("val_")
         if name == "loss" or name.endswith("_loss"):
             return False
-        for metric in _all_metrics(getattr(self.model, "metrics", ())):
-            own = getattr(metric, "name", "")
-            if own and (name == own or name.endswith(f"_{own}")):
-                direction = getattr(metric, "direction", None)
-                if direction in ("up", "down"):
-                    return direction == "up"
+        compiled = getattr(self.model, "_compiled_metrics", None)
+        named = [(part[0], part[2]) for part in compiled.parts] if compiled is not None else []
+        for metric in getattr(self.model, "metrics", ()):
+            named.append((metric.name, metric))
+        for own, metric in named:
+            if name == own and metric.direction in ("up", "down"):
+                return bool(metric.direction == "up")
         if name in _UP:
             return True
         raise ValueError(
             f"{type(self).__name__}: nobody knows whether {self.monitor!r} should grow or shrink. "
             'Pass mode="max" or mode="min".'
         )
-
-
-def _all_metrics(metrics: Any) -> list[Any]:
-    found = []
-    for metric in tree.flatten(metrics):
-        inner = getattr(metric, "metrics", None)
-        found.extend(_all_metrics(inner) if inner else [metric])
-    return found
 
 
 def check_count(owner: str, name: str, value: Any) -> int:

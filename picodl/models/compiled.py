@@ -328,7 +328,7 @@ def _warn_of_single_class(loss: Any, y_pred: Any) -> None:
             "units.",
             stacklevel=4,
         )
-    elif y_pred.data.size and np.all(y_pred.data == 1):
+    elif "crossentropy" in loss.name and y_pred.data.size and np.all(y_pred.data == 1):
         warnings.warn(
             "The single output unit is 1 for every sample, as a softmax over one unit always is. "
             'Use activation="sigmoid" for two classes, or one unit per class.',

@@ -22,13 +22,11 @@ class Batches:
         steps: number of batches in an epoch, None if unknown.
         samples: number of samples in an epoch, None if unknown.
         batch_size: samples in a batch, None if unknown.
-        exhausted: whether there is nothing left for another epoch.
     """
 
     steps: int | None = None
     samples: int | None = None
     batch_size: int | None = None
-    exhausted = False
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, Any, Any]]:
         """The batches of an epoch.
@@ -38,6 +36,10 @@ class Batches:
             start: batches to leave out at the beginning.
         """
         raise NotImplementedError
+
+    def has_more(self) -> bool:
+        """Whether there is data for another epoch; warns if there is none."""
+        return True
 
     def on_epoch_end(self) -> None:
         """Called after each epoch of fit."""

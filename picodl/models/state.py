@@ -20,6 +20,8 @@ def get_training_state(model: Any) -> dict[str, Any]:
         A dict of numbers, strings, None, arrays, and lists and dicts of these.
     """
     optimizer = model.optimizer
+    if optimizer is not None and model.built:
+        optimizer.build(model.trainable_weights)
     return {
         "weights": {path: p.data.copy() for path, p in model.named_parameters()},
         "optimizer": None if optimizer is None else [v.data.copy() for v in optimizer.variables],

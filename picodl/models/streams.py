@@ -58,6 +58,8 @@ class StreamBatches(Batches):
         self._iterator: Iterator[Any] | None = None
         self._once = hasattr(source, "__next__")
         self._seen = 0  # batches in all
+        self._told = False  # whether the user was told that the source has ended
+        self._ahead: list[Any] = []  # a batch that was looked at before its epoch
         try:
             self.steps = len(source) if steps is None else steps
         except TypeError:
@@ -65,10 +67,13 @@ class StreamBatches(Batches):
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, Any, Any]]:
         count = 0
+        if self._once and not self._seen and self._asked is not None:
+            for _ in zip(range(epoch * self._asked), self.source, strict=False):
+                self._seen += 1  # the epochs before a resumed one
         while self._asked is None or count < self._asked:
             if self._iterator is None:
                 self._iterator = self._begin(epoch)
-            batch = next(self._iterator, self)
+            batch = self._ahead.pop() if self._ahead else next(self._iterator, self)
             if batch is self:
                 self._ended(count)
                 break
@@ -76,8 +81,22 @@ class StreamBatches(Batches):
             self._seen += 1
             if count > start:
                 yield unpack_batch(batch, self._name(), self.class_weight)
-        if self._asked is None or not self._once:
-            self.steps = self.steps or count
+        self.steps = self.steps or count
+
+    def has_more(self) -> bool:
+        if not self._once or not self._seen or self._ahead:
+            return True
+        batch = self if self._told else next(self.source, self)
+        if batch is self and not self._told:
+            warnings.warn(
+                f"The {self._name()} ran out of data, training ends. A generator lasts for one "
+                "pass: give steps_per_epoch, or pass a PyDataset or another object that can be "
+                "iterated again.",
+                stacklevel=3,
+            )
+        if batch is not self:
+            self._ahead.append(batch)
+        return batch is not self
 
     def _begin(self, epoch: int) -> Iterator[Any]:
         return iter(self.source)
@@ -90,16 +109,9 @@ class StreamBatches(Batches):
         self._iterator = None
         if not self._seen:
             raise ValueError(f"The {self._name()} is empty: it yields no data, not even one batch.")
-        self.exhausted = self._once
         if self._asked is not None:
+            self._told = True
             warn_of_end(count, self._asked)
-        elif not count:
-            warnings.warn(
-                f"The {self._name()} ran out of data, training ends. A generator lasts for one "
-                "pass: give steps_per_epoch, or pass a PyDataset or another object that can be "
-                "iterated again.",
-                stacklevel=4,
-            )
 
     def close(self) -> None:
         if self._iterator is not None and not self._once and hasattr(self._iterator, "close"):
@@ -156,7 +168,7 @@ def unpack_batch(
     if not isinstance(batch, tuple):
         batch = (batch,)
     if not 1 <= len(batch) <= 3 or batch[0] is None:
-        told = "None" if batch == (None,) else f"a tuple of {len(batch)}"
+        told = "None" if len(batch) == 1 else f"a tuple of {len(batch)}"
         raise ValueError(
             f"The {source} must yield batches x, (x,), (x, y) or (x, y, sample_weight) of arrays; "
             f"received {told}."

@@ -120,7 +120,7 @@ class Trainer(Steps):
                 first, start = resumed.epoch, resumed.batch
                 resumed.restore(listeners, repeat=start == 0)
             for epoch in range(first, epochs):
-                if self.stop_training or train.exhausted:
+                if self.stop_training or not train.has_more():
                     break
                 if start == 0:
                     self.reset_metrics()
