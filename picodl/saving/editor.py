@@ -55,12 +55,7 @@ class KerasFileEditor:
         return found
 
     def _below(self, object_name: str) -> list[str]:
-        found = [
-            p for p in self.weights_dict if f"/{p}".rpartition("/vars/")[0] == f"/{object_name}"
-        ]
-        found += [
-            p for p in self.weights_dict if p.startswith(f"{object_name}/") and p not in found
-        ]
+        found = [path for path in self.weights_dict if path.startswith(f"{object_name}/")]
         if not found:
             raise ValueError(
                 f"{self.filepath} holds no object {object_name!r}; its objects are "

@@ -120,8 +120,13 @@ class Archive:
 
     def read(self, name: str, limit: int) -> bytes:
         """A member of at most so many bytes, its CRC checked."""
-        with self.stream(name, limit) as member:
-            return member.read(limit + 1)
+        data = io.BytesIO()
+        with self.stream(name, limit) as member:  # in pieces: it may hold more than it says
+            while piece := member.read(MIB):
+                data.write(piece)
+                if data.tell() > limit:
+                    raise FileError(f"{name} unpacks to more than {limit // MIB} MiB.")
+        return data.getvalue()
 
     def open(self, name: str, limit: int) -> Any:
         """A member as a file that can be seeked; a large stored one stays where it is."""

@@ -6,8 +6,10 @@ with the names Keras uses, and nothing is imported, evaluated or unpickled.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -46,8 +48,34 @@ def serialize_keras_object(obj: Any) -> Any:
     >>> serialize_keras_object({"sizes": (1, 2), "pad": slice(0, None)})["sizes"]
     [1, 2]
     """
+    outermost = thread.shared is None
     with _sharing():
-        return _serialize(obj)
+        made = _serialize(obj)
+    if outermost:
+        _drop_ids(made, {i for i, n in Counter(_ids(made)).items() if n == 1})
+    return made
+
+
+def _ids(made: Any) -> Iterator[int]:
+    """The shared_object_id of every object in a config, as often as it is mentioned."""
+    if isinstance(made, dict):
+        if "shared_object_id" in made:
+            yield made["shared_object_id"]
+        for part in made.values():
+            yield from _ids(part)
+    elif isinstance(made, list):
+        for part in made:
+            yield from _ids(part)
+
+
+def _drop_ids(made: Any, single: set[int]) -> None:
+    if isinstance(made, dict):
+        if made.get("shared_object_id") in single:
+            del made["shared_object_id"]
+        made = list(made.values())
+    if isinstance(made, list):
+        for part in made:
+            _drop_ids(part, single)
 
 
 def _serialize(obj: Any) -> Any:
@@ -85,13 +113,11 @@ def _serialize(obj: Any) -> Any:
 def _serialize_object(obj: Any) -> Config:
     cls = type(obj)
     if thread.shared is not None and id(obj) in thread.shared:
-        # the second mention of one object: both get the same number
-        first = thread.shared[id(obj)][1]
-        first.setdefault("shared_object_id", len(thread.shared))
-        return dict(first)
+        return copy.deepcopy(thread.shared[id(obj)][1])
     home = registry.home_of(cls)
     made: Config = {"module": home, "class_name": cls.__name__}
-    if thread.shared is not None:
+    if thread.shared is not None:  # equal numbers mean the same object
+        made["shared_object_id"] = len(thread.shared)
         thread.shared[id(obj)] = (obj, made)
     made["config"] = _serialize(obj.get_config())
     made["registered_name"] = None
