@@ -472,28 +472,29 @@ def gradients(
     recording = thread.recording
     thread.recording = create_graph
     try:
-        while nodes:
-            node = nodes.pop()
-            g = grads.pop(id(node), None)
-            if g is not None:
-                if retain_graph and not stop:
-                    node.grad = g
-                if create_graph:
-                    parts = _differentiable(node, g)
-                else:
-                    parts = node._backward(g)  # type: ignore[misc]
-                for x, dx in zip(node._inputs, parts, strict=True):
-                    if dx is not None and x.requires_grad:
-                        data = x.data
-                        if dx.shape != data.shape:
-                            dx = unbroadcast(dx, data.shape)
-                        if dx.dtype is not data.dtype and dx.dtype != data.dtype:
-                            dx = dx.astype(data.dtype)
-                        key = id(x)
-                        grads[key] = grads[key] + dx if key in grads else dx
-            if not retain_graph:
-                node._backward = _used
-                node._inputs = ()
+        with np.errstate(all="ignore"):  # the forward pass has warned where there is a reason
+            while nodes:
+                node = nodes.pop()
+                g = grads.pop(id(node), None)
+                if g is not None:
+                    if retain_graph and not stop:
+                        node.grad = g
+                    if create_graph:
+                        parts = _differentiable(node, g)
+                    else:
+                        parts = node._backward(g)  # type: ignore[misc]
+                    for x, dx in zip(node._inputs, parts, strict=True):
+                        if dx is not None and x.requires_grad:
+                            data = x.data
+                            if dx.shape != data.shape:
+                                dx = unbroadcast(dx, data.shape)
+                            if dx.dtype is not data.dtype and dx.dtype != data.dtype:
+                                dx = dx.astype(data.dtype)
+                            key = id(x)
+                            grads[key] = grads[key] + dx if key in grads else dx
+                if not retain_graph:
+                    node._backward = _used
+                    node._inputs = ()
     finally:
         thread.recording = recording
     found = [(x, grads[id(x)]) for x in stop or leaves if id(x) in grads]

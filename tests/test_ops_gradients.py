@@ -85,6 +85,11 @@ STEEP = {
     "arccosh": 1.0,
     "arctanh": 1.0,
     "erfinv": 1.0,
+    "exp": 1e4,
+    "exp2": 1e4,
+    "expm1": 1e4,
+    "sinh": 1e4,
+    "cosh": 1e4,
 }
 
 
@@ -121,3 +126,31 @@ def test_ties_share_evenly():
     ops.maximum(a, b).sum().backward()
     np.testing.assert_array_equal(a.grad, [0.5, 0.5])
     np.testing.assert_array_equal(b.grad, [0.5, 0.5])
+
+
+def test_logarithms_of_sums_of_infinities():
+    from picodl import ops
+
+    inf = np.inf
+    x = Tensor(
+        np.array([[0.0, inf, 1.0], [-inf, -inf, -inf], [-inf, 0.0, 0.0]]), requires_grad=True
+    )
+    y = ops.logsumexp(x, axis=1)
+    np.testing.assert_array_equal(y.data[:2], [inf, -inf])
+    y.sum().backward()
+    np.testing.assert_allclose(x.grad, [[0, 1, 0], [0, 0, 0], [0, 0.5, 0.5]])
+    a, b = (Tensor(np.array(v), requires_grad=True) for v in ([inf, -inf, 0], [0.0, -inf, inf]))
+    ops.logaddexp(a, b).sum().backward()
+    np.testing.assert_array_equal(a.grad, [1, 0, 0])
+    np.testing.assert_array_equal(b.grad, [0, 0, 1])
+
+
+def test_backward_does_not_warn():
+    from picodl import ops
+
+    x = Tensor(np.array([np.inf, 1e300, 0.0]), requires_grad=True)
+    with np.errstate(all="ignore"):
+        y = ops.sum(ops.sin(x) * ops.square(x) / x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        y.backward()

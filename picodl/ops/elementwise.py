@@ -48,15 +48,14 @@ def unary(
 
 def times(g: Any, slope: Callable[[], Any]) -> Any:
     """g * slope(), but 0 where g is 0 and the slope is not finite."""
-    with np.errstate(all="ignore"):
-        s = slope()
-        finite = np.isfinite(s.data if isinstance(s, Tensor) else s)
-        if not finite.all():
-            if isinstance(g, Tensor):
-                s = where(finite | (g.data != 0), s, 0.0)
-            else:
-                s = np.where(finite | (g != 0), s, np.zeros((), s.dtype))
-        return g * s
+    s = slope()
+    finite = np.isfinite(s.data if isinstance(s, Tensor) else s)
+    if not finite.all():
+        if isinstance(g, Tensor):
+            s = where(finite | (g.data != 0), s, 0.0)
+        else:
+            s = np.where(finite | (g != 0), s, np.zeros((), s.dtype))
+    return g * s
 
 
 # -------------------------------------------------------------------- arithmetic
@@ -128,8 +127,8 @@ true_divide = divide
 def power(x1: Numeric, x2: Numeric) -> Tensor:
     """x1 to the power x2, elementwise.
 
-    Gradient: dx1 = g * x2 * x1^(x2 - 1), 0 where x2 is 0; dx2 = g * y * log(x1), 0 where x1 is 0;
-    both 0 where g is 0.
+    Gradient: dx1 = g * x2 * x1^(x2 - 1), 0 where x2 is 0; dx2 = g * y * log(x1), 0 where x1 is 0
+    and x2 is not negative; both 0 where g is 0.
     """
     a, b = x1.data, x2.data
     if b.ndim == 0 and a.dtype.kind == "f" and not x2.requires_grad:
@@ -143,7 +142,7 @@ def power(x1: Numeric, x2: Numeric) -> Tensor:
             lower = exponent - ((a != 0) | (b != 0)).astype(b.dtype)
             dx1 = times(g, lambda: exponent * base**lower)
         if x2.requires_grad:
-            safe = base + (a == 0).astype(a.dtype)
+            safe = base + ((a == 0) & (b >= 0)).astype(a.dtype)
             dx2 = times(g, lambda: output(y, g, power, x1, x2) * np.log(safe))
         return dx1, dx2
 

@@ -25,9 +25,9 @@ rsqrt = unary(
 )
 cbrt = unary("cbrt", np.cbrt, lambda x, y: 1 / (3 * y * y), "Cube root", "1 / (3 y^2)", True)
 reciprocal = unary("reciprocal", lambda a: 1 / a, lambda x, y: -y * y, "1 / x", "-y^2", True)
-exp = unary("exp", np.exp, lambda x, y: y, "e to the power x", "y")
-exp2 = unary("exp2", np.exp2, lambda x, y: _LN2 * y, "2 to the power x", "log(2) y")
-expm1 = unary("expm1", np.expm1, lambda x, y: y + 1, "exp(x) - 1, exact near 0", "(y + 1)")
+exp = unary("exp", np.exp, lambda x, y: y, "e to the power x", "y", True)
+exp2 = unary("exp2", np.exp2, lambda x, y: _LN2 * y, "2 to the power x", "log(2) y", True)
+expm1 = unary("expm1", np.expm1, lambda x, y: y + 1, "exp(x) - 1, exact near 0", "(y + 1)", True)
 log = unary("log", np.log, lambda x, y: 1 / x, "Natural logarithm", "1 / x", True)
 log2 = unary(
     "log2", np.log2, lambda x, y: 1 / (_LN2 * x), "Logarithm to base 2", "1 / (x log(2))", True
@@ -60,8 +60,8 @@ arccos = unary(
 arctan = unary(
     "arctan", np.arctan, lambda x, y: 1 / (1 + x * x), "Inverse tangent", "1 / (1 + x^2)"
 )
-sinh = unary("sinh", np.sinh, lambda x, y: np.cosh(x), "Hyperbolic sine", "cosh(x)")
-cosh = unary("cosh", np.cosh, lambda x, y: np.sinh(x), "Hyperbolic cosine", "sinh(x)")
+sinh = unary("sinh", np.sinh, lambda x, y: np.cosh(x), "Hyperbolic sine", "cosh(x)", True)
+cosh = unary("cosh", np.cosh, lambda x, y: np.sinh(x), "Hyperbolic cosine", "sinh(x)", True)
 tanh = unary("tanh", np.tanh, lambda x, y: 1 - y * y, "Hyperbolic tangent", "(1 - y^2)")
 arcsinh = unary(
     "arcsinh",

@@ -158,11 +158,12 @@ def logsumexp(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
     def backward(g: Any) -> Any:
         whole = output(y, g, logsumexp, x, axis, keepdims).reshape(kept)
-        finite = np.isfinite(y).reshape(kept)
-        if finite.all():
-            return (g.reshape(kept) * np.exp(value(x, g) - whole),)
-        with np.errstate(all="ignore"):
-            slope = np.where(finite, np.exp(value(x, g) - whole), 0)
+        slope = np.exp(value(x, g) - whole)
+        if not np.isfinite(y).all():
+            top = a == y.reshape(kept)  # of log(0) nothing flows back; infinities share it
+            share = np.where(top, (1 / np.maximum(_add(top, axes, keepdims=True), 1)), 0)
+            share = share * (y.reshape(kept) != -np.inf)
+            slope = np.where(np.isinf(y).reshape(kept), share.astype(a.dtype), slope)
         return (g.reshape(kept) * slope,)
 
     return record(y, (x,), backward)

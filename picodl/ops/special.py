@@ -128,15 +128,15 @@ def gammainc(x1: Tensor, x2: Tensor) -> Tensor:
 def _log_add(name: str, forward: Any, power: Any, words: str) -> Callable[..., Any]:
     def function(x1: Tensor, x2: Tensor) -> Tensor:
         y = forward(x1.data, x2.data)
-        known = np.isfinite(y)
 
         def backward(g: Any) -> Any:
             whole = output(y, g, ready, x1, x2)
-            if known.all():
-                return g * power(value(x1, g) - whole), g * power(value(x2, g) - whole)
-            with np.errstate(all="ignore"):  # two infinities: nothing flows
-                s1 = np.where(known, power(value(x1, g) - whole), 0)
-                s2 = np.where(known, power(value(x2, g) - whole), 0)
+            s1, s2 = power(value(x1, g) - whole), power(value(x2, g) - whole)
+            if not np.isfinite(y).all():  # of log(0) nothing flows back; infinities share it
+                top1, top2 = x1.data == y, x2.data == y
+                share = ((y != -np.inf) / np.maximum(1, 1 * top1 + top2)).astype(y.dtype)
+                s1 = np.where(np.isinf(y), share * top1, s1)
+                s2 = np.where(np.isinf(y), share * top2, s2)
             return g * s1, g * s2
 
         backward.__qualname__ = name
