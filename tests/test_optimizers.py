@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from picodl import config, optimizers
 from picodl.module import Module, Parameter
-from picodl.optimizers import base, flat, schedules
+from picodl.optimizers import base, blas, flat, schedules
 from picodl.parallel import blas_single_thread
 from picodl.tensor import Tensor
 
@@ -168,6 +168,33 @@ def test_float32_stays_float32(cls, options):
     assert {v.data.dtype.name for v in optimizer.variables[1:]} == {"float32"}
     assert optimizer.variables[0].data.dtype == np.int32
     assert all(np.isfinite(w.data).all() for w in weights)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("size", [5, blas.SMALL + 7])
+def test_add_scaled_is_the_sum_with_and_without_blas(dtype, size):
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=2 * size).astype(dtype) for _ in range(2))
+    x.flags.writeable = False
+    for given in (x[:size], x[::2]):
+        for b in (None, 0.5):
+            found = y[:size].copy()
+            blas.add_scaled(found, b, given, -0.25, np.empty_like(found))
+            expected = (1.0 if b is None else b) * y[:size] - 0.25 * given
+            close = {"float16": 1e-2, "float32": 1e-6, "float64": 1e-14}[dtype]
+            np.testing.assert_allclose(found, expected, rtol=close, atol=close)
+
+
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1, "global_clipnorm": 0.5}])
+@pytest.mark.parametrize("cls", CLASSES)
+def test_blas_changes_rounding_alone(cls, options):
+    shapes, present = [(20, 30), (30,)], [[True] * 2] * 4
+    plain, _ = run(cls, options, shapes, present, "float64")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blas, "SMALL", 0)
+        fast, _ = run(cls, options, shapes, present, "float64")
+    for a, b in zip(plain, fast, strict=True):
+        np.testing.assert_allclose(a.data, b.data, rtol=1e-10, atol=1e-13)
 
 
 def test_dtypes_are_kept_apart():

@@ -26,7 +26,7 @@ from picodl import Variable, optimizers, parallel
 SIZES = {  # the layers of a perceptron, and how many steps are timed in each of the rounds
     "17k": ([64, 128, 64, 10], 300),
     "700k": ([784, 512, 512, 64, 10], 30),
-    "10M": ([2048, 2048, 2048, 800], 3),
+    "10M": ([3072, 3072, 192, 10], 3),
 }
 CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "SGD": ({}, "SGD", {"lr": 0.01}),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from picodl.optimizers.base import Optimizer
+from picodl.optimizers.blas import add_scaled
 from picodl.typing import Array
 
 
@@ -45,17 +46,16 @@ class Adagrad(Optimizer):
         return self.initial_accumulator_value
 
     def numbers(self, step: int, learning_rate: float) -> tuple[float, ...]:
-        return learning_rate, self.epsilon
+        return -learning_rate, self.epsilon
 
     def update_step(self, gradient: Array, variable: Array, *args: Any) -> None:
-        rate, epsilon, accumulator, scratch = args
-        np.multiply(gradient, gradient, out=scratch)
+        minus_rate, epsilon, accumulator, scratch = args
+        np.square(gradient, out=scratch)
         accumulator += scratch
         np.add(accumulator, epsilon, out=scratch)
         np.sqrt(scratch, out=scratch)
         np.divide(gradient, scratch, out=scratch)
-        scratch *= rate
-        variable -= scratch
+        add_scaled(variable, None, scratch, minus_rate, scratch)
 
 
 class Adadelta(Optimizer):
@@ -89,25 +89,20 @@ class Adadelta(Optimizer):
         self.epsilon = epsilon
 
     def numbers(self, step: int, learning_rate: float) -> tuple[float, ...]:
-        return learning_rate, self.rho, 1 - self.rho, self.epsilon
+        return -learning_rate, self.rho, 1 - self.rho, self.epsilon
 
     def update_step(self, gradient: Array, variable: Array, *args: Any) -> None:
-        rate, rho, share, epsilon, squares, steps, scratch = args
-        np.multiply(gradient, gradient, out=scratch)
-        scratch *= share
-        squares *= rho
-        squares += scratch
+        minus_rate, rho, share, epsilon, squares, steps, scratch = args
+        np.square(gradient, out=scratch)
+        add_scaled(squares, rho, scratch, share, scratch)
         delta = steps + epsilon
         np.add(squares, epsilon, out=scratch)
         delta /= scratch
         np.sqrt(delta, out=delta)
         delta *= gradient
-        np.multiply(delta, delta, out=scratch)
-        scratch *= share
-        steps *= rho
-        steps += scratch
-        delta *= rate
-        variable -= delta
+        np.square(delta, out=scratch)
+        add_scaled(steps, rho, scratch, share, scratch)
+        add_scaled(variable, None, delta, minus_rate, scratch)
 
 
 class Ftrl(Optimizer):
@@ -183,7 +178,7 @@ class Ftrl(Optimizer):
         per_rate, twice_l2, accumulator, linear, scratch = args
         l1, power = self.l1_regularization_strength, -self.learning_rate_power
         before = accumulator**power
-        np.multiply(gradient, gradient, out=scratch)
+        np.square(gradient, out=scratch)
         accumulator += scratch
         after = accumulator**power
         np.subtract(after, before, out=scratch)

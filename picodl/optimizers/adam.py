@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from picodl.optimizers.base import Optimizer
+from picodl.optimizers.blas import add_scaled
 from picodl.typing import Array
 
 
@@ -67,45 +68,38 @@ class Adam(Optimizer):
 def adam_step(
     gradient: Array,
     variable: Array,
-    alpha: Any,
+    minus_alpha: Any,
     epsilon: Any,
     beta_1: Any,
-    share: Any,
+    share_1: Any,
     beta_2: Any,
-    ratio: Any,
+    share_2: Any,
     m: Array,
     v: Array,
     scratch: Array,
     highest: Array | None = None,
 ) -> None:
-    """Adam's rule in 12 calls; with `highest`, the largest v so far divides.
+    """Adam's rule; with `highest`, the largest v so far divides.
 
-    The numbers after `variable` are those of `adam_numbers`. Nearly all calls write to one of their
-    inputs, which is up to twice as fast as to another array.
+    The numbers after `variable` are those of `adam_numbers`.
     """
-    np.multiply(gradient, share, out=scratch)
-    m *= beta_1
-    m += scratch
-    np.multiply(scratch, scratch, out=scratch)
-    scratch *= ratio
-    v *= beta_2
-    v += scratch
+    add_scaled(m, beta_1, gradient, share_1, scratch)
+    np.square(gradient, out=scratch)
+    add_scaled(v, beta_2, scratch, share_2, scratch)
     if highest is not None:
         v = np.maximum(highest, v, out=highest)
     np.sqrt(v, out=scratch)
     scratch += epsilon
     np.divide(m, scratch, out=scratch)
-    scratch *= alpha
-    variable -= scratch
+    add_scaled(variable, None, scratch, minus_alpha, scratch)
 
 
 def adam_numbers(
     step: int, learning_rate: float, beta_1: float, beta_2: float, epsilon: float
 ) -> tuple[float, ...]:
-    """alpha, epsilon, beta_1, 1 - beta_1, beta_2, and (1 - beta_2) / (1 - beta_1)**2."""
+    """-alpha, epsilon, beta_1, 1 - beta_1, beta_2, 1 - beta_2."""
     alpha = learning_rate * math.sqrt(1 - beta_2**step) / (1 - beta_1**step)
-    share = 1 - beta_1
-    return alpha, epsilon, beta_1, share, beta_2, (1 - beta_2) / share**2
+    return -alpha, epsilon, beta_1, 1 - beta_1, beta_2, 1 - beta_2
 
 
 class AdamW(Adam):

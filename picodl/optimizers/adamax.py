@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from picodl.optimizers.base import Optimizer
+from picodl.optimizers.blas import add_scaled
 from picodl.typing import Array
 
 
@@ -46,20 +47,17 @@ class Adamax(Optimizer):
 
     def numbers(self, step: int, learning_rate: float) -> tuple[float, ...]:
         rate = learning_rate / (1 - self.beta_1**step)
-        return rate, 1 - self.beta_1, self.beta_2, self.epsilon
+        return -rate, self.beta_1, 1 - self.beta_1, self.beta_2, self.epsilon
 
     def update_step(self, gradient: Array, variable: Array, *args: Any) -> None:
-        rate, share, beta_2, epsilon, m, u, scratch = args
-        np.subtract(gradient, m, out=scratch)
-        scratch *= share
-        m += scratch
+        minus_rate, beta_1, share, beta_2, epsilon, m, u, scratch = args
+        add_scaled(m, beta_1, gradient, share, scratch)
         u *= beta_2
         np.abs(gradient, out=scratch)
         np.maximum(u, scratch, out=u)
         np.add(u, epsilon, out=scratch)
         np.divide(m, scratch, out=scratch)
-        scratch *= rate
-        variable -= scratch
+        add_scaled(variable, None, scratch, minus_rate, scratch)
 
 
 class Nadam(Optimizer):
@@ -116,21 +114,19 @@ class Nadam(Optimizer):
         return (
             learning_rate * following / (1 - product * following),
             learning_rate * (1 - self._u(step)) / (1 - product),
+            self.beta_1,
             1 - self.beta_1,
+            self.beta_2,
             1 - self.beta_2,
             1 / (1 - self.beta_2**step),
             self.epsilon,
         )
 
     def update_step(self, gradient: Array, variable: Array, *args: Any) -> None:
-        ahead, now, share_1, share_2, correction, epsilon, m, v, scratch = args
-        np.subtract(gradient, m, out=scratch)
-        scratch *= share_1
-        m += scratch
-        np.multiply(gradient, gradient, out=scratch)
-        scratch -= v
-        scratch *= share_2
-        v += scratch
+        ahead, now, beta_1, share_1, beta_2, share_2, correction, epsilon, m, v, scratch = args
+        add_scaled(m, beta_1, gradient, share_1, scratch)
+        np.square(gradient, out=scratch)
+        add_scaled(v, beta_2, scratch, share_2, scratch)
         np.multiply(v, correction, out=scratch)
         np.sqrt(scratch, out=scratch)
         scratch += epsilon

@@ -14,12 +14,13 @@ import numpy as np
 from picodl import config
 from picodl.module import Module, Parameter
 from picodl.optimizers import schedules
+from picodl.optimizers.blas import SMALL
 from picodl.optimizers.clipping import clip_by_global_norm, clip_by_norm, clip_by_value
 from picodl.optimizers.flat import Packing, Plan, label
 from picodl.optimizers.options import OPTIONS, as_groups, check_options
 from picodl.optimizers.schedules import LearningRateSchedule
 from picodl.optimizers.state import State
-from picodl.parallel import map_blocks
+from picodl.parallel import blas_single_thread, map_blocks
 from picodl.tensor import Tensor, as_array, no_grad
 from picodl.typing import Array, Config
 
@@ -225,11 +226,15 @@ class Optimizer(State):
             for settings in plan.settings:
                 own = settings.group.rate(rate, iteration) if settings.group else rate
                 settings.set(self.numbers(step, own), own)
-            if plan.size < THREADS_FROM:
+            if plan.size >= THREADS_FROM:
+                map_blocks(self._step_block, plan.blocks)
+            elif plan.size > SMALL:
+                with blas_single_thread():
+                    for block in plan.blocks:
+                        self._step_block(block)
+            else:
                 for block in plan.blocks:
                     self._step_block(block)
-            else:
-                map_blocks(self._step_block, plan.blocks)
         for run in plan.runs:
             run.now = None
         if self.use_ema:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from picodl.optimizers.base import Optimizer
+from picodl.optimizers.blas import add_scaled
 from picodl.typing import Array
 
 
@@ -49,7 +50,9 @@ class Lamb(Optimizer):
     def numbers(self, step: int, learning_rate: float) -> tuple[float, ...]:
         return (
             learning_rate,
+            self.beta_1,
             1 - self.beta_1,
+            self.beta_2,
             1 - self.beta_2,
             1 / (1 - self.beta_1**step),
             1 / (1 - self.beta_2**step),
@@ -57,14 +60,11 @@ class Lamb(Optimizer):
         )
 
     def update_step(self, gradient: Array, variable: Array, *args: Any) -> None:
-        rate, share_1, share_2, correction_1, correction_2, epsilon, m, v, scratch = args
-        np.subtract(gradient, m, out=scratch)
-        scratch *= share_1
-        m += scratch
-        np.multiply(gradient, gradient, out=scratch)
-        scratch -= v
-        scratch *= share_2
-        v += scratch
+        rate, beta_1, share_1, beta_2, share_2, correction_1, correction_2, *rest = args
+        epsilon, m, v, scratch = rest
+        add_scaled(m, beta_1, gradient, share_1, scratch)
+        np.square(gradient, out=scratch)
+        add_scaled(v, beta_2, scratch, share_2, scratch)
         np.multiply(v, correction_2, out=scratch)
         np.sqrt(scratch, out=scratch)
         scratch += epsilon

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from picodl.optimizers.base import Optimizer
+from picodl.optimizers.blas import add_scaled
 from picodl.typing import Array
 
 
@@ -43,15 +44,13 @@ class Lion(Optimizer):
         self.beta_2 = beta_2
 
     def numbers(self, step: int, learning_rate: float) -> tuple[float, ...]:
-        return learning_rate, 1 - self.beta_1, 1 - self.beta_2
+        beta_1, beta_2 = self.beta_1, self.beta_2
+        return -learning_rate, beta_1, 1 - beta_1, beta_2, 1 - beta_2
 
     def update_step(self, gradient: Array, variable: Array, *args: Any) -> None:
-        rate, share_1, share_2, m, scratch = args
-        np.subtract(gradient, m, out=scratch)
-        ahead = scratch * share_1
-        ahead += m
+        minus_rate, beta_1, share_1, beta_2, share_2, m, scratch = args
+        ahead = m * beta_1
+        add_scaled(ahead, None, gradient, share_1, scratch)
         np.sign(ahead, out=ahead)
-        ahead *= rate
-        variable -= ahead
-        scratch *= share_2
-        m += scratch
+        add_scaled(variable, None, ahead, minus_rate, scratch)
+        add_scaled(m, beta_2, gradient, share_2, scratch)

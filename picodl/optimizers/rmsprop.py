@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from picodl.optimizers.base import Optimizer
+from picodl.optimizers.blas import add_scaled
 from picodl.typing import Array
 
 
@@ -57,27 +58,21 @@ class RMSprop(Optimizer):
 
     def update_step(self, gradient: Array, variable: Array, *args: Any) -> None:
         rate, rho, share, momentum, epsilon, velocity, *slots, scratch = args
-        np.multiply(gradient, gradient, out=scratch)
-        scratch *= share
-        velocity *= rho
-        velocity += scratch
+        np.square(gradient, out=scratch)
+        add_scaled(velocity, rho, scratch, share, scratch)
         if self.centered:
             mean = slots[-1]
-            np.multiply(gradient, share, out=scratch)
-            mean *= rho
-            mean += scratch
-            np.multiply(mean, mean, out=scratch)
+            add_scaled(mean, rho, gradient, share, scratch)
+            np.square(mean, out=scratch)
             np.subtract(velocity, scratch, out=scratch)
             scratch += epsilon
         else:
             np.add(velocity, epsilon, out=scratch)
         np.sqrt(scratch, out=scratch)
         np.divide(gradient, scratch, out=scratch)
-        scratch *= rate
         if self.momentum > 0:
             m = slots[0]
-            m *= momentum
-            m += scratch
+            add_scaled(m, momentum, scratch, rate, scratch)
             variable -= m
         else:
-            variable -= scratch
+            add_scaled(variable, None, scratch, -rate, scratch)

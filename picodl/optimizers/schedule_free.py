@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from picodl.optimizers.base import Optimizer
+from picodl.optimizers.blas import add_scaled
 from picodl.typing import Array
 
 
@@ -67,23 +68,18 @@ class ScheduleFreeAdamW(Optimizer):
         if self.warmup_steps:
             rate *= min(1.0, step / self.warmup_steps)
         correction = math.sqrt(1 - self.beta_2**step)
-        return rate, correction, 1 - self.beta_2, self.epsilon, 1 / step
+        return -rate, correction, self.beta_2, 1 - self.beta_2, self.epsilon, 1 / step
 
     def update_step(self, gradient: Array, variable: Array, *args: Any) -> None:
-        rate, correction, share, epsilon, newest, z, v, scratch = args
-        np.multiply(gradient, gradient, out=scratch)
-        scratch -= v
-        scratch *= share
-        v += scratch
+        minus_rate, correction, beta_2, share, epsilon, newest, z, v, scratch = args
+        np.square(gradient, out=scratch)
+        add_scaled(v, beta_2, scratch, share, scratch)
         np.sqrt(v, out=scratch)
         scratch /= correction
         scratch += epsilon
         np.divide(gradient, scratch, out=scratch)
-        scratch *= rate
-        z -= scratch
+        add_scaled(z, None, scratch, minus_rate, scratch)
         # beta_1 * x = w - (1 - beta_1) * z
-        np.multiply(z, 1 - self.beta_1, out=scratch)
-        variable -= scratch
-        variable *= 1 - newest
-        np.multiply(z, newest * self.beta_1 + (1 - self.beta_1), out=scratch)
-        variable += scratch
+        ahead = 1 - self.beta_1
+        add_scaled(variable, None, z, -ahead, scratch)
+        add_scaled(variable, 1 - newest, z, newest * self.beta_1 + ahead, scratch)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from picodl.optimizers.base import Optimizer
+from picodl.optimizers.blas import add_scaled
 from picodl.typing import Array
 
 
@@ -44,20 +43,17 @@ class SGD(Optimizer):
         self.slots = ("momentum",) if momentum else ()
 
     def numbers(self, step: int, learning_rate: float) -> tuple[float, ...]:
-        return learning_rate, self.momentum
+        return -learning_rate, self.momentum
 
     def update_step(self, gradient: Array, variable: Array, *args: Any) -> None:
-        rate, momentum, *slots, scratch = args
-        np.multiply(gradient, rate, out=scratch)
+        minus_rate, momentum, *slots, scratch = args
         if not slots:
-            variable -= scratch
+            add_scaled(variable, None, gradient, minus_rate, scratch)
             return
         m = slots[0]
-        m *= momentum
-        m -= scratch
+        add_scaled(m, momentum, gradient, minus_rate, scratch)
         if self.nesterov:
-            variable -= scratch
-            np.multiply(m, momentum, out=scratch)
-            variable += scratch
+            add_scaled(variable, None, gradient, minus_rate, scratch)
+            add_scaled(variable, None, m, momentum, scratch)
         else:
             variable += m
