@@ -323,6 +323,24 @@ def test_areas_against_scikit_learn():
     assert metric(y, logits) == pytest.approx(roc_auc_score(y, p), abs=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_many_predictions_are_counted_as_exactly_as_few(dtype):
+    p = RNG.random(6000).astype(dtype)
+    p[:400] = np.linspace(0, 1, 200, dtype=dtype).repeat(2)  # on the thresholds
+    y = RNG.random(6000) < p
+    for limits in (np.linspace(0, 1, 200), np.linspace(0, 1, 9000), [0.5, 0.2], np.full(20, 0.3)):
+        limits = np.asarray(limits)
+        many = metrics.confusion.counts_at(limits, y, p, None)
+        few = [
+            metrics.confusion.counts_at(limits, y[i : i + 2000], p[i : i + 2000], None)
+            for i in (0, 2000, 4000)
+        ]
+        np.testing.assert_array_equal(many, np.sum(few, axis=0))
+        for i in (0, len(limits) - 1):
+            over = p > limits.astype(dtype)[i]
+            np.testing.assert_array_equal(many[:2, i], [(over & y).sum(), (over & ~y).sum()])
+
+
 def test_areas_of_one_class_alone():
     for curve, of_ones in (("ROC", 0.0), ("PR", 1.0)):
         assert metrics.AUC(curve=curve)([1, 1], [0.2, 0.9]) == pytest.approx(of_ones)

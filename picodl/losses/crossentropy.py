@@ -10,6 +10,7 @@ import numpy as np
 from picodl import config, ops
 from picodl.losses.base import LossFunctionWrapper, check_fraction, loss_function, matched
 from picodl.ops import loss as kernels
+from picodl.ops.labels import class_axis, class_numbers
 from picodl.tensor import Tensor
 from picodl.typing import Array
 
@@ -110,7 +111,7 @@ def categorical_focal_crossentropy(
 @loss_function
 def categorical_generalized_cross_entropy(y_true: Array, y_pred: Tensor, q: float = 0.5) -> Tensor:
     """The values of the loss `CategoricalGeneralizedCrossEntropy`: (..., classes) -> (...)."""
-    labels = kernels.class_numbers(
+    labels = class_numbers(
         "categorical_generalized_cross_entropy", y_true, y_pred.shape[:-1], y_pred.shape[-1]
     )
     p = ops.squeeze(ops.take_along_axis(y_pred, labels[..., None], -1), -1)
@@ -145,7 +146,7 @@ def smoothed(t: Tensor, amount: float, classes: int) -> Tensor:
 
 def _classes(p: Tensor, axis: int, name: str) -> int:
     """The number of classes; one alone is reported."""
-    classes: int = p.shape[kernels.class_axis(p.shape, axis, name)]
+    classes: int = p.shape[class_axis(p.shape, axis, name)]
     if classes == 1:
         warnings.warn(
             "A categorical cross-entropy of one class is always 0 and teaches nothing. For yes or "
@@ -295,7 +296,7 @@ class CrossEntropyLoss(LossFunctionWrapper):
         if y_true.shape == y_pred.shape and (classes > 1 or y_true.ndim > 1):
             return categorical_crossentropy(y_true, y_pred, True, smoothing)
         if smoothing:
-            labels = kernels.class_numbers("CrossEntropyLoss", y_true, y_pred.shape[:-1], classes)
+            labels = class_numbers("CrossEntropyLoss", y_true, y_pred.shape[:-1], classes)
             hot = np.eye(classes, dtype=y_pred.dtype)[labels]
             return categorical_crossentropy(hot, y_pred, True, smoothing)
         return sparse_categorical_crossentropy(y_true, y_pred, True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from picodl.losses.base import LossFunctionWrapper, loss_function
 from picodl.ops.ctc import ctc_loss
-from picodl.ops.loss import whole_numbers
+from picodl.ops.labels import whole_numbers
 from picodl.tensor import Tensor
 from picodl.typing import Array
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from picodl import config, ops
 from picodl.losses.base import LossFunctionWrapper, loss_function, matched
-from picodl.ops.loss import squared_error
+from picodl.ops.loss import huber_error, squared_error
 from picodl.tensor import Tensor
 
 # -------------------------------------------------------------------- values per sample
@@ -44,9 +44,7 @@ def mean_squared_logarithmic_error(y_true: Tensor, y_pred: Tensor) -> Tensor:
 @loss_function
 def huber(y_true: Tensor, y_pred: Tensor, delta: float = 1.0) -> Tensor:
     """The values of the loss `Huber`: (..., n) -> (...)."""
-    t, p = matched("huber", y_true, y_pred)
-    e = ops.abs(p - t)
-    return ops.mean(ops.where(e.data <= delta, 0.5 * e * e, delta * e - 0.5 * delta * delta), -1)
+    return huber_error(*matched("huber", y_true, y_pred), delta)
 
 
 @loss_function

@@ -11,7 +11,7 @@ import numpy as np
 from picodl.losses.base import spread
 from picodl.metrics.accuracies import matched
 from picodl.metrics.base import Metric, plain, with_mask
-from picodl.ops.loss import whole_numbers
+from picodl.ops.labels import whole_numbers
 from picodl.typing import Array, Config
 
 
