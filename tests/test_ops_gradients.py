@@ -137,10 +137,10 @@ def test_logarithms_of_sums_of_infinities():
     )
     y = ops.logsumexp(x, axis=1)
     np.testing.assert_array_equal(y.data[:2], [inf, -inf])
-    y.sum().backward()
+    y.backward(np.ones(3))
     np.testing.assert_allclose(x.grad, [[0, 1, 0], [0, 0, 0], [0, 0.5, 0.5]])
     a, b = (Tensor(np.array(v), requires_grad=True) for v in ([inf, -inf, 0], [0.0, -inf, inf]))
-    ops.logaddexp(a, b).sum().backward()
+    ops.logaddexp(a, b).backward(np.ones(3))
     np.testing.assert_array_equal(a.grad, [1, 0, 0])
     np.testing.assert_array_equal(b.grad, [0, 0, 1])
 
