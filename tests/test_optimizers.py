@@ -176,11 +176,11 @@ def test_add_scaled_is_the_sum_with_and_without_blas(dtype, size):
     rng = np.random.default_rng(0)
     x, y = (rng.normal(size=2 * size).astype(dtype) for _ in range(2))
     x.flags.writeable = False
-    for given in (x[:size], x[::2]):
+    for part in (x[:size], x[::2]):
         for b in (None, 0.5):
             found = y[:size].copy()
-            blas.add_scaled(found, b, given, -0.25, np.empty_like(found))
-            expected = (1.0 if b is None else b) * y[:size] - 0.25 * given
+            blas.add_scaled(found, b, part, -0.25, np.empty_like(found))
+            expected = (1.0 if b is None else b) * y[:size] - 0.25 * part
             close = {"float16": 1e-2, "float32": 1e-6, "float64": 1e-14}[dtype]
             np.testing.assert_allclose(found, expected, rtol=close, atol=close)
 
