@@ -215,7 +215,7 @@ def get_source_inputs(tensor: Any) -> list[Symbol]:
     while waiting:
         symbol = waiting.pop()
         step: Step | None = symbol.step
-        if step is None:
+        if step is None or not step.inputs:
             found[id(symbol)] = symbol
         elif id(step) not in seen:
             seen.add(id(step))

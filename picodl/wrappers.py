@@ -25,6 +25,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from picodl import activations
 from picodl.helpers import to_categorical
+from picodl.losses import Loss
 from picodl.models import Model, clone_model
 from picodl.typing import Array, Config
 
@@ -215,7 +216,7 @@ class SKLearnClassifier(ClassifierMixin, _Wrapper):
         """The probability of each class, in the order of `classes_`."""
         outputs = self._outputs(X)
         outputs = outputs.reshape(len(outputs), -1)
-        if getattr(self.model_.loss, "from_logits", False):
+        if self._gives_logits():
             one = outputs.shape[1] == 1 or self._multilabel
             outputs = activations.sigmoid(outputs) if one else activations.softmax(outputs)
         if outputs.shape[1] == 1 and not self._multilabel:
@@ -230,8 +231,12 @@ class SKLearnClassifier(ClassifierMixin, _Wrapper):
             return outputs
         if outputs.shape[1] == 2:
             return outputs[:, 1] - outputs[:, 0]
-        logits = getattr(self.model_.loss, "from_logits", False)
-        return outputs[:, 0] - (0.0 if logits else 0.5)
+        return outputs[:, 0] - (0.0 if self._gives_logits() else 0.5)
+
+    def _gives_logits(self) -> bool:
+        """Whether the loss says that the outputs are no probabilities yet."""
+        loss = self.model_.loss
+        return bool(loss.get_config().get("from_logits")) if isinstance(loss, Loss) else False
 
     def _learn_target(self, y: Array, classes: Any, anew: bool) -> Array:
         check_classification_targets(y)

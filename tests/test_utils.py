@@ -1,0 +1,214 @@
+"""Helpers under picodl.utils, data sets and images."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import picodl
+from picodl import datasets, layers, utils
+
+
+def test_set_random_seed() -> None:
+    def draws(seed: int) -> Any:
+        utils.set_random_seed(seed)
+        weights = layers.Dense(3)
+        weights.build((None, 2))
+        return random.random(), np.random.rand(), weights.get_weights()[0].tolist()
+
+    assert draws(3) == draws(3) != draws(4)
+    state = np.random.get_state(legacy=False)["state"]["key"].tobytes(), random.getstate()
+    model = picodl.Sequential([layers.Dense(2), layers.Dropout(0.5)])
+    model.compile("sgd", loss="mse")
+    model.fit(np.ones((4, 2)), np.ones((4, 2)), verbose=0)
+    assert state == (np.random.get_state(legacy=False)["state"]["key"].tobytes(), random.getstate())
+    for seed in (-1, 2**32, 1.5, True, None):
+        with pytest.raises(ValueError, match="seed must be an integer"):
+            utils.set_random_seed(seed)  # type: ignore[arg-type]
+
+
+def test_clear_session_starts_names_again() -> None:
+    utils.clear_session()
+    assert layers.Dense(1).name == "dense"
+    assert layers.Dense(1).name == "dense_1"
+    utils.clear_session()
+    assert layers.Dense(1).name == "dense"
+
+
+@pytest.mark.parametrize(
+    ("x", "classes", "shape"),
+    [
+        ([0, 2], None, (2, 3)),
+        ([[1], [0]], 4, (2, 4)),
+        ([[0, 1], [1, 0]], 2, (2, 2, 2)),
+        ([], 3, (0, 3)),
+    ],
+)
+def test_to_categorical(x: Any, classes: Any, shape: Any) -> None:
+    rows = utils.to_categorical(x, classes)
+    assert rows.shape == shape and rows.dtype == np.float32
+    np.testing.assert_array_equal(rows.argmax(-1).ravel(), np.ravel(x))
+
+
+@pytest.mark.parametrize(
+    ("x", "classes", "told"),
+    [
+        ([0, 5], 3, "from 0 to 2.*the label 5"),
+        ([0, -1], None, "the label -1"),
+        (["a", "b"], None, "labels x must be integers.*LabelEncoder"),
+        ([0.5], None, "labels x must be integers"),
+    ],
+)
+def test_to_categorical_mistakes(x: Any, classes: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        utils.to_categorical(x, classes)
+
+
+def test_normalize() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 4, 5))
+    np.testing.assert_allclose(np.linalg.norm(utils.normalize(x, 1), axis=1), 1)
+    np.testing.assert_allclose(np.abs(utils.normalize(x, order=1)).sum(-1), 1)
+    assert utils.normalize(np.zeros((2, 2), "float32")).dtype == np.float32
+
+
+def test_packing() -> None:
+    for data in ((1,), (1, 2), (1, 2, 3)):
+        x, y, weight = utils.unpack_x_y_sample_weight(data)
+        packed = utils.pack_x_y_sample_weight(x, y, weight)
+        assert packed == (data if len(data) > 1 else 1)
+    assert utils.pack_x_y_sample_weight([1]) == ([1],)
+    assert utils.unpack_x_y_sample_weight([1, 2]) == (1, 2, None)
+    with pytest.raises(ValueError, match="a tuple of 4"):
+        utils.unpack_x_y_sample_weight((1, 2, 3, 4))
+
+
+def test_split_dataset() -> None:
+    x, y = np.arange(10), np.arange(10) * 2
+    (xa, ya), (xb, yb) = utils.split_dataset((x, y), right_size=0.3)
+    assert (len(xa), len(xb)) == (7, 3) and (ya == xa * 2).all() and (yb == xb * 2).all()
+    a, b = utils.split_dataset(x, left_size=4, right_size=2, shuffle=True, seed=1)
+    assert len(a) == 4 and len(b) == 2 and not set(a) & set(b)
+    left, right = utils.split_dataset((i for i in range(5)), left_size=2)
+    assert (left, right) == ([0, 1], [2, 3, 4])
+    for sizes in ({}, {"left_size": 11}, {"left_size": 1.5}, {"left_size": 6, "right_size": 6}):
+        with pytest.raises(ValueError, match="split_dataset"):
+            utils.split_dataset(x, **sizes)
+
+
+def test_symbolic_values() -> None:
+    a, b = picodl.Input((2,)), picodl.Input((2,))
+    y = layers.Dense(1)(layers.Add()([a, b]))
+    assert utils.is_keras_tensor(y) and not utils.is_keras_tensor(np.ones(2))
+    assert [id(s) for s in utils.get_source_inputs(y)] == [id(a), id(b)]
+
+
+def test_names_of_dtypes() -> None:
+    for given in (
+        "float64",
+        float,
+        np.float64,
+        np.dtype("float64"),
+        None,
+        int,
+        bool,
+        "torch.int64",
+    ):
+        assert utils.standardize_dtype(given) in ("float64", "float32", "int32", "bool", "int64")
+    with pytest.raises(ValueError, match="Unknown dtype"):
+        utils.standardize_dtype("flaot32")
+
+
+def test_utils_exports_what_it_names() -> None:
+    assert all(hasattr(utils, name) for name in utils.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        utils.nothing
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"),
+    [
+        ("digits", (1437, 64), 10),
+        ("iris", (120, 4), 3),
+        ("wine", (142, 13), 3),
+        ("breast_cancer", (455, 30), 2),
+        ("diabetes", (353, 10), 0),
+        ("moons", (800, 2), 2),
+        ("circles", (800, 2), 2),
+        ("blobs", (800, 2), 3),
+    ],
+)
+def test_bundled_data(name: str, shape: Any, classes: int) -> None:
+    (x, y), (x_test, y_test) = getattr(datasets, name).load_data()
+    assert x.shape == shape and x.dtype == np.float32 and len(x_test) == len(y_test)
+    assert y.dtype == (np.int64 if classes else np.float32)
+    if classes:
+        assert set(y) == set(y_test) == set(range(classes))
+    (again, _), _ = getattr(datasets, name).load_data()
+    np.testing.assert_array_equal(x, again)
+
+
+def idx(array: Any) -> bytes:
+    head = struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape)
+    return head + array.astype("uint8").tobytes()
+
+
+def test_mnist_from_files(tmp_path: Path) -> None:
+    images, labels = np.arange(2 * 4).reshape(2, 2, 2), np.array([3, 7])
+    for part in ("train", "t10k"):
+        (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(idx(images))
+        with gzip.open(tmp_path / f"{part}-labels-idx1-ubyte.gz", "wb") as file:
+            file.write(idx(labels))
+    (x, y), (x_test, _) = datasets.mnist.load_data(tmp_path)
+    assert x.dtype == np.uint8 and (x == images).all() and y.tolist() == [3, 7]
+    np.savez(tmp_path / "m.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    np.testing.assert_array_equal(datasets.mnist.load_data(tmp_path / "m.npz")[1][0], x_test)
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(images)[:-1])
+    with pytest.raises(ValueError, match="is damaged: its header says shape"):
+        datasets.mnist.load_data(tmp_path)
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(b"PNG")
+    with pytest.raises(ValueError, match="is no IDX file"):
+        datasets.mnist.load_data(tmp_path)
+    with pytest.raises(FileNotFoundError, match="downloads nothing: get the files from"):
+        datasets.fashion_mnist.load_data(tmp_path / "nowhere")
+
+
+def test_images(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    rng = np.random.default_rng(0)
+    for name in ("cats", "dogs"):
+        (tmp_path / name).mkdir()
+        for i in range(5):
+            picture = rng.integers(0, 256, (8, 12, 3)).astype("float32")
+            utils.save_img(tmp_path / name / f"{i}.png", picture, scale=False)
+    picture[...] = utils.img_to_array(utils.load_img(tmp_path / "dogs" / "4.png"))
+    assert picture.shape == (8, 12, 3) and picture.dtype == np.float32
+    grey = utils.load_img(tmp_path / "dogs" / "4.png", "grayscale", (4, 4), "bilinear", True)
+    assert utils.img_to_array(grey).shape == (4, 4, 1)
+    assert utils.img_to_array(grey, "channels_first").shape == (1, 4, 4)
+    back = utils.img_to_array(utils.array_to_img(picture, scale=False))
+    np.testing.assert_array_equal(back, picture)
+    data = utils.image_dataset_from_directory(
+        tmp_path, batch_size=4, image_size=(6, 6), seed=1, verbose=False
+    )
+    assert data.class_names == ["cats", "dogs"] and len(data) == 3
+    x, y = data[0]
+    assert x.shape == (4, 6, 6, 3) and y.dtype.kind == "i"
+    train, validation = utils.image_dataset_from_directory(
+        tmp_path, label_mode="binary", image_size=(6, 6), seed=1, validation_split=0.3,
+        subset="both", verbose=False,
+    )  # fmt: skip
+    assert not set(train.file_paths) & set(validation.file_paths)
+    assert len(validation.file_paths) == 3 and train[0][1].shape == (7, 1)
+    model = picodl.Sequential([layers.Flatten(), layers.Dense(1, "sigmoid")])
+    model.compile(picodl.optimizers.SGD(1e-6), "binary_crossentropy")
+    model.fit(train, validation_data=validation, verbose=0)
+    with pytest.raises(ValueError, match="No pictures"):
+        utils.image_dataset_from_directory(tmp_path / "cats" / "..", class_names=["x"])
+    with pytest.raises(ValueError, match="color_mode must be one of"):
+        utils.load_img(tmp_path / "dogs" / "4.png", "cmyk")
