@@ -9,7 +9,8 @@ import picodl
 
 @pytest.fixture
 def float64():
-    """Computations in float64, as the golden values were made."""
+    """Computations in float64 with fresh names, as the golden values were made."""
+    picodl.naming.reset_names()
     before = picodl.config.floatx()
     picodl.config.set_floatx("float64")
     yield

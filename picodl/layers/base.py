@@ -32,7 +32,7 @@ _FOREIGN_KEYS = {
 
 
 # what Layer.__init__ sets: without them, a subclass forgot to call it
-_MADE_BY_INIT = {"name", "_dtype", "_trainable", "autocast", "activity_regularizer"}
+_MADE_BY_INIT = {"name", "_rounds", "_dtype", "_trainable", "autocast", "activity_regularizer"}
 
 
 def tracked(build: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,6 +135,7 @@ class Layer(Module):
         self._trainable = bool(trainable)
         self.dtype_policy = config.as_policy(dtype)
         self._dtype = np.dtype(self.dtype_policy.compute_dtype)
+        self._rounds = self.compute_dtype != self.variable_dtype
         self.autocast = autocast
 
     # ---------------------------------------------------------------- weights
@@ -329,6 +330,8 @@ class Layer(Module):
                 self._called = True
             if self.activity_regularizer is not None:
                 self._penalise(y)
+            if self._rounds:  # mixed precision: computed in the weights' dtype, kept in the other
+                y = tree.map_structure(self._ready, y)
         except Exception as error:
             self._explain(error, args)
             raise

@@ -71,8 +71,10 @@ class Steps(Layer):
             loss_weights: a number per output, as a list or dict.
             metrics: names, functions or Metrics to report, without sample weights.
             weighted_metrics: the same, with sample weights.
-            run_eagerly, steps_per_execution, jit_compile, auto_scale_loss: accepted for Keras's
-                sake; every step runs eagerly and at once.
+            run_eagerly, steps_per_execution, jit_compile: accepted for Keras's sake; every step
+                runs eagerly and at once.
+            auto_scale_loss: scale the loss of a model of the dtype policy "mixed_float16", so that
+                small gradients survive.
 
         Raises:
             ValueError: for unknown names.
@@ -84,6 +86,8 @@ class Steps(Layer):
         compiled_loss = CompiledLoss(loss, loss_weights)
         compiled_metrics = CompiledMetrics(metrics, weighted_metrics)
         self.optimizer = optimizers.get(optimizer)
+        if auto_scale_loss and self.dtype_policy.name == "mixed_float16":
+            self.optimizer = optimizers.LossScaleOptimizer(self.optimizer)
         self._compiled_loss = compiled_loss
         self._compiled_metrics = compiled_metrics
         self._compile_options = {

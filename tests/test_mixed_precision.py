@@ -1,0 +1,62 @@
+"""Dtype policies: float64 from end to end, and float16 between layers with float32 weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import picodl
+from picodl import config, layers
+from picodl.optimizers import LossScaleOptimizer
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(64, 8)).astype("float32")
+Y = X[:, :2].sum(1, keepdims=True)
+
+
+@pytest.fixture
+def mixed() -> Iterator[None]:
+    config.set_dtype_policy("mixed_float16")
+    yield
+    config.set_dtype_policy(None)
+
+
+def model() -> picodl.Sequential:
+    return picodl.Sequential(
+        [picodl.Input((8,)), layers.Dense(16, activation="relu"), layers.Dense(1)]
+    )
+
+
+def test_mixed_precision_trains_with_a_scaled_loss(mixed: None) -> None:
+    net = model()
+    assert net.predict(X, verbose=0).dtype == np.float16
+    assert {w.dtype for w in net.weights} == {np.dtype("float32")}
+    net.compile(picodl.optimizers.Adam(0.01), "mse", metrics=["mae"])
+    assert isinstance(net.optimizer, LossScaleOptimizer)
+    losses = net.fit(X, Y, epochs=30, verbose=0).history["loss"]
+    assert losses[-1] < 0.3 * losses[0]
+
+
+def test_mixed_precision_follows_float32(mixed: None) -> None:
+    half = model()
+    config.set_dtype_policy(None)
+    full = model()
+    full.set_weights(half.get_weights())
+    np.testing.assert_allclose(half.predict(X, verbose=0), full.predict(X, verbose=0), atol=2e-2)
+
+
+def test_float64_end_to_end(float64: None) -> None:
+    net = model()
+    net.compile("adam", "mse")
+    net.fit(X.astype("float64"), Y.astype("float64"), verbose=0)
+    assert net.predict(X, verbose=0).dtype == np.float64
+    assert {w.dtype for w in net.weights} == {np.dtype("float64")}
+
+
+def test_bfloat16_is_refused_and_unknown_policies_are_named() -> None:
+    with pytest.raises(ValueError, match="bfloat16, which numpy does not have"):
+        config.set_dtype_policy("mixed_bfloat16")
+    with pytest.raises(ValueError, match="Unknown dtype policy 'float31'"):
+        layers.Dense(1, dtype="float31")
