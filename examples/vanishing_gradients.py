@@ -61,7 +61,7 @@ def main() -> None:
         return initializers.RandomNormal(stddev=0.02)
 
     def large() -> Any:
-        return initializers.RandomNormal(stddev=0.4)
+        return initializers.RandomNormal(stddev=0.45)
 
     cases = [
         ("tanh, small weights", "tanh", small, None),
@@ -78,7 +78,7 @@ def main() -> None:
             loss_fn = losses.SparseCategoricalCrossentropy(from_logits=True)
             visualize.draw_graph(loss_fn(y_train[:128], model(x_train[:128])), options.draw)
         model.compile(
-            optimizers.SGD(0.01, momentum=0.9, global_clipnorm=clipnorm),
+            optimizers.SGD(0.02, momentum=0.9, global_clipnorm=clipnorm),
             losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
         )
