@@ -97,8 +97,8 @@ def test_docstring_says_what_it_computes_and_its_gradient(name):
 
 
 FILES = (
-    "compare control creation ctc diagonals elementwise functions image indexing linalg nan "
-    "patches products reduce segment shape sorting special"
+    "compare control creation ctc decompositions diagonals elementwise functions image indexing "
+    "linalg nan patches products reduce segment shape solving sorting special"
 )
 
 
