@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from docstrings import as_markdown
 
 # modules of one file that offer what is defined elsewhere
-COLLECTIONS = ("picodl.utils",)
+COLLECTIONS = ("picodl.utils", "picodl.ops.image")
 _shown: dict[str, str] = {}  # full name -> page
 
 
