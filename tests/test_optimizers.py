@@ -412,12 +412,12 @@ def test_a_schedule_that_turns_negative_is_stopped():
     ("options", "message"),
     [
         ({"clipnorm": 1.0, "clipvalue": 1.0}, "only one of clipnorm, clipvalue, global_clipnorm"),
-        ({"clipnorm": -1.0}, "clipnorm must be greater than 0"),
+        ({"clipnorm": -1.0}, "clipnorm must be positive"),
         ({"weight_decay": -1.0}, "weight_decay must not be negative"),
         ({"ema_momentum": 2.0}, "ema_momentum must lie in 0..1"),
         ({"ema_overwrite_frequency": 0}, "at least 1"),
         ({"gradient_accumulation_steps": 1}, "at least 2"),
-        ({"loss_scale_factor": 0.0}, "greater than 0"),
+        ({"loss_scale_factor": 0.0}, "loss_scale_factor must be positive"),
         ({"learning_rat": 1.0}, "Did you mean"),
         ({"parameter_groups": [{"match": "a", "rate": 1}]}, "no 'rate'"),
         ({"parameter_groups": [{"weight_decay": 1.0}]}, "match"),
@@ -427,6 +427,30 @@ def test_a_schedule_that_turns_negative_is_stopped():
 def test_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         optimizers.SGD(**{"learning_rate": 0.1, **options})
+
+
+@pytest.mark.parametrize(
+    ("cls", "options"),
+    [
+        (optimizers.Adam, {"beta_1": 1.5}),
+        (optimizers.AdamW, {"beta_2": 1.0}),
+        (optimizers.Nadam, {"beta_1": -0.1}),
+        (optimizers.Adamax, {"beta_2": float("nan")}),
+        (optimizers.RMSprop, {"rho": 1.0}),
+        (optimizers.Adadelta, {"rho": 2.0}),
+        (optimizers.Lion, {"beta_2": 1.0}),
+        (optimizers.Lamb, {"beta_1": 1.0}),
+        (optimizers.Muon, {"adam_beta_1": 1.0}),
+        (optimizers.ScheduleFreeAdamW, {"beta_2": 1.0}),
+        (optimizers.SGD, {"momentum": 1.5}),
+        (optimizers.Adagrad, {"initial_accumulator_value": -1.0}),
+        (optimizers.Ftrl, {"learning_rate_power": 1.0}),
+    ],
+)
+def test_bad_arguments_of_rules_are_refused(cls, options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{cls.__name__}: {name} must"):
+        cls(**options)
 
 
 def test_gradients_of_wrong_number_or_shape_are_refused():

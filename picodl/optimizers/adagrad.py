@@ -8,6 +8,7 @@ import numpy as np
 
 from picodl.optimizers.base import Optimizer
 from picodl.optimizers.blas import add_scaled
+from picodl.optimizers.options import check_fractions
 from picodl.typing import Array
 
 
@@ -70,6 +71,9 @@ class Adadelta(Optimizer):
         epsilon: added inside the roots. Defaults to 1e-7.
         weight_decay: see `Optimizer`, as for all other options.
 
+    Raises:
+        ValueError: for a rho that is not at least 0 and below 1.
+
     Reference: Zeiler, 2012, "ADADELTA: An Adaptive Learning Rate Method", arXiv:1212.5701.
     """
 
@@ -86,6 +90,7 @@ class Adadelta(Optimizer):
     ) -> None:
         super().__init__(learning_rate, weight_decay, **options)
         self.rho = rho
+        check_fractions(self, "rho")
         self.epsilon = epsilon
 
     def numbers(self, step: int, learning_rate: float) -> tuple[float, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from picodl.optimizers.base import Optimizer
 from picodl.optimizers.blas import add_scaled
+from picodl.optimizers.options import check_fractions
 from picodl.typing import Array
 
 
@@ -27,6 +28,9 @@ class Adam(Optimizer):
         epsilon: keeps the division finite. Defaults to 1e-7.
         amsgrad: whether the largest v so far takes its place.
         weight_decay: see `Optimizer`, as for all other options.
+
+    Raises:
+        ValueError: for a beta that is not at least 0 and below 1.
 
     Reference: Kingma and Ba, 2014, "Adam: A Method for Stochastic Optimization", arXiv:1412.6980;
     amsgrad: Reddi et al., 2018, "On the Convergence of Adam and Beyond", arXiv:1904.09237.
@@ -49,6 +53,7 @@ class Adam(Optimizer):
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
+        check_fractions(self, "beta_1", "beta_2")
         self.amsgrad = amsgrad
         if amsgrad:
             self.slots = ("momentum", "velocity", "velocity_hat")

@@ -8,6 +8,7 @@ import numpy as np
 
 from picodl.optimizers.base import Optimizer
 from picodl.optimizers.blas import add_scaled
+from picodl.optimizers.options import check_fractions
 from picodl.typing import Array
 
 
@@ -23,6 +24,9 @@ class Adamax(Optimizer):
         beta_2: how much of the largest gradient. Defaults to 0.999.
         epsilon: keeps the division finite. Defaults to 1e-7.
         weight_decay: see `Optimizer`, as for all other options.
+
+    Raises:
+        ValueError: for a beta that is not at least 0 and below 1.
 
     Reference: Kingma and Ba, 2014, "Adam: A Method for Stochastic Optimization", arXiv:1412.6980,
     section 7.
@@ -44,6 +48,7 @@ class Adamax(Optimizer):
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
+        check_fractions(self, "beta_1", "beta_2")
 
     def numbers(self, step: int, learning_rate: float) -> tuple[float, ...]:
         rate = learning_rate / (1 - self.beta_1**step)
@@ -74,6 +79,9 @@ class Nadam(Optimizer):
         epsilon: keeps the division finite. Defaults to 1e-7.
         weight_decay: see `Optimizer`, as for all other options.
 
+    Raises:
+        ValueError: for a beta that is not at least 0 and below 1.
+
     Reference: Dozat, 2016, "Incorporating Nesterov Momentum into Adam".
     """
 
@@ -93,6 +101,7 @@ class Nadam(Optimizer):
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
+        check_fractions(self, "beta_1", "beta_2")
         self._product: Any = None
 
     def build(self, variables: Any) -> None:

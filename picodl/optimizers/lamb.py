@@ -9,6 +9,7 @@ import numpy as np
 
 from picodl.optimizers.base import Optimizer
 from picodl.optimizers.blas import add_scaled
+from picodl.optimizers.options import check_fractions
 from picodl.typing import Array
 
 
@@ -24,6 +25,9 @@ class Lamb(Optimizer):
         beta_2: how much of the mean square. Defaults to 0.999.
         epsilon: keeps the division finite. Defaults to 1e-7.
         weight_decay: see `Optimizer`, as for all other options.
+
+    Raises:
+        ValueError: for a beta that is not at least 0 and below 1.
 
     Reference: You et al., 2019, "Large Batch Optimization for Deep Learning: Training BERT in 76
     minutes", arXiv:1904.00962.
@@ -46,6 +50,7 @@ class Lamb(Optimizer):
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
+        check_fractions(self, "beta_1", "beta_2")
 
     def numbers(self, step: int, learning_rate: float) -> tuple[float, ...]:
         return (

@@ -8,6 +8,7 @@ import numpy as np
 
 from picodl.optimizers.base import Optimizer
 from picodl.optimizers.blas import add_scaled
+from picodl.optimizers.options import check_fractions
 from picodl.typing import Array
 
 
@@ -42,6 +43,7 @@ class Lion(Optimizer):
         super().__init__(learning_rate, weight_decay, **options)
         self.beta_1 = beta_1
         self.beta_2 = beta_2
+        check_fractions(self, "beta_2")
 
     def numbers(self, step: int, learning_rate: float) -> tuple[float, ...]:
         beta_1, beta_2 = self.beta_1, self.beta_2

@@ -11,6 +11,7 @@ import numpy as np
 
 from picodl.optimizers.adam import adam_numbers, adam_step
 from picodl.optimizers.base import Optimizer
+from picodl.optimizers.options import check_fractions
 from picodl.typing import Array
 
 
@@ -39,6 +40,9 @@ class Muon(Optimizer):
         ns_steps: how often the iteration is made. Defaults to 5.
         nesterov: whether the step looks ahead.
         rms_rate: the size of a step of rate 1; None for u alone. Defaults to 0.2.
+
+    Raises:
+        ValueError: for a beta that is not at least 0 and below 1.
 
     Reference: Jordan et al., 2024, "Muon: An optimizer for hidden layers in neural networks";
     Liu et al., 2025, "Muon is Scalable for LLM Training", arXiv:2502.16982.
@@ -108,6 +112,7 @@ class Muon(Optimizer):
         )
         self.adam_beta_1 = adam_beta_1
         self.adam_beta_2 = adam_beta_2
+        check_fractions(self, "adam_beta_1", "adam_beta_2")
         self.adam_weight_decay = adam_weight_decay
         self.epsilon = epsilon
         self.exclude_layers = list(exclude_layers or ())

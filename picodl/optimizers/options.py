@@ -147,7 +147,7 @@ def check_options(owner: str, given: Mapping[str, Any], unknown: Mapping[str, An
         )
     for name in (*clips, "loss_scale_factor"):
         if given[name] is not None and not given[name] > 0:
-            raise ValueError(f"{owner}: {name} must be greater than 0; received {given[name]!r}.")
+            raise ValueError(f"{owner}: {name} must be positive; received {given[name]!r}.")
     if given["weight_decay"] is not None and not given["weight_decay"] >= 0:
         raise ValueError(
             f"{owner}: weight_decay must not be negative; received {given['weight_decay']!r}."
@@ -161,4 +161,19 @@ def check_options(owner: str, given: Mapping[str, Any], unknown: Mapping[str, An
         if number is not None and (not isinstance(number, (int, np.integer)) or number < least):
             raise ValueError(
                 f"{owner}: {name} must be an integer of at least {least}; received {number!r}."
+            )
+
+
+def check_fractions(optimizer: Any, *names: str) -> None:
+    """Refuse attributes that are not at least 0 and below 1, such as the beta of an average.
+
+    Raises:
+        ValueError: for the first of them.
+    """
+    for name in names:
+        value = getattr(optimizer, name)
+        if not 0 <= value < 1:
+            raise ValueError(
+                f"{type(optimizer).__name__}: {name} must be at least 0 and below 1; "
+                f"received {value!r}."
             )

@@ -9,6 +9,7 @@ import numpy as np
 
 from picodl.optimizers.base import Optimizer
 from picodl.optimizers.blas import add_scaled
+from picodl.optimizers.options import check_fractions
 from picodl.typing import Array
 
 
@@ -22,6 +23,9 @@ class RMSprop(Optimizer):
         epsilon: added to v, inside the root. Defaults to 1e-7.
         centered: whether the square of the mean gradient is taken from v (a variance remains).
         weight_decay: see `Optimizer`, as for all other options.
+
+    Raises:
+        ValueError: for a rho that is not at least 0 and below 1.
 
     Reference: Tieleman and Hinton, 2012, "Lecture 6.5: rmsprop"; centered: Graves, 2013,
     arXiv:1308.0850.
@@ -41,6 +45,7 @@ class RMSprop(Optimizer):
     ) -> None:
         super().__init__(learning_rate, weight_decay, **options)
         self.rho = rho
+        check_fractions(self, "rho")
         self.momentum = momentum
         self.epsilon = epsilon
         self.centered = centered

@@ -9,6 +9,7 @@ import numpy as np
 
 from picodl.optimizers.base import Optimizer
 from picodl.optimizers.blas import add_scaled
+from picodl.optimizers.options import check_fractions
 from picodl.typing import Array
 
 
@@ -27,6 +28,9 @@ class ScheduleFreeAdamW(Optimizer):
         epsilon: keeps the division finite. Defaults to 1e-8.
         warmup_steps: over how many steps the rate rises to its full height. Defaults to 0.
         weight_decay: see `Optimizer`, as for all other options.
+
+    Raises:
+        ValueError: for a beta_1 outside 0..1, or a beta_2 that is not at least 0 and below 1.
 
     Reference: Defazio et al., 2024, "The Road Less Scheduled", arXiv:2405.15682.
     """
@@ -51,6 +55,7 @@ class ScheduleFreeAdamW(Optimizer):
         super().__init__(learning_rate, weight_decay, **options)
         self.beta_1 = beta_1
         self.beta_2 = beta_2
+        check_fractions(self, "beta_2")
         self.epsilon = epsilon
         self.warmup_steps = warmup_steps
 
