@@ -289,6 +289,31 @@ def test_masked_values_count_neither_above_nor_below_the_line():
         masked("mean", mask=np.ones((2, 4), bool))
 
 
+def test_a_loss_of_one_number_leaves_the_mask_out_with_a_word():
+    y_pred = Tensor(P, requires_grad=True)
+    y_pred.mask = np.array([True, False, True, True])
+    loss = losses.LossFunctionWrapper(lambda t, p: ops.mean(ops.square(t - p)), name="mine")
+    with pytest.warns(UserWarning, match="'mine' gives one number.*mask"):
+        value = loss(HOT, y_pred)
+    np.testing.assert_allclose(value.data, ((HOT - P) ** 2).mean(), rtol=1e-6)
+
+
+def test_ctc_takes_the_number_of_steps_from_the_mask():
+    labels, z = np.array([[1, 2], [2, 0]]), RNG.normal(size=(2, 6, 3))
+    y_pred = Tensor(z, requires_grad=True)
+    y_pred.mask = np.arange(6) < np.array([[4], [6]])
+    for loss in (losses.CTC(), losses.LossFunctionWrapper(losses.get("ctc"))):
+        loss.reduction = "none"
+        found = loss(labels, y_pred)
+    np.testing.assert_allclose(found.data[0], loss(labels[:1], z[:1, :4])[0])
+    np.testing.assert_allclose(found.data[1], loss(labels[1:], z[1:])[0])
+    found.backward(np.ones(2))
+    assert not y_pred.grad[0, 4:].any()
+    y_pred.mask = y_pred.mask[:, ::-1]
+    with pytest.raises(ValueError, match="leave out steps at the end"):
+        loss(labels, y_pred)
+
+
 @pytest.mark.parametrize("shape", [(3,), (1,), (4, 3), (4, 1, 2), (2, 4)])
 def test_weights_that_do_not_fit_are_refused(shape):
     with pytest.raises(ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,7 @@ class Loss:
     """
 
     casts_targets = True  # y_true takes the dtype of y_pred before call sees it
+    reads_mask = False  # whether call looks at the mask of y_pred itself
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class Loss:
         if not tensors and symbolic.is_symbolic((y_true, y_pred, sample_weight)):
             step = symbolic.Step(self, (y_true, y_pred, sample_weight), {}, self.name)
             return step.give(symbolic.infer(self, step.args, {}))
-        mask = getattr(y_pred, "mask", None)
+        mask = None if self.reads_mask else getattr(y_pred, "mask", None)
         y_pred = _floating(y_pred, self._dtype)
         if self.casts_targets:
             if isinstance(y_true, Tensor):
@@ -93,6 +95,13 @@ class Loss:
                     "gradient. Compute it from y_pred with picodl.ops or numpy functions."
                 )
             values = Tensor(values)
+        if mask is not None and not values.data.ndim:
+            warnings.warn(
+                f"The loss {self.name!r} gives one number for the whole batch, so the mask of the "
+                "predictions is not used. Return one value per sample or time step.",
+                stacklevel=2,
+            )
+            mask = None
         loss = reduce(values, sample_weight, mask, self.counted(y_true), self.reduction)
         return loss if tensors else loss.data
 
@@ -155,6 +164,7 @@ class LossFunctionWrapper(Loss):
         self.fn = fn
         self.kwargs = kwargs
         self.casts_targets = not is_loss_function(fn)
+        self.reads_mask = getattr(fn, "reads_mask", False)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """fn(y_true, y_pred, **kwargs)."""
@@ -187,7 +197,7 @@ class LossFunctionWrapper(Loss):
 # -------------------------------------------------------------------- loss functions
 
 
-def loss_function(function: Callable[..., Any]) -> Callable[..., Any]:
+def loss_function(function: Callable[..., Any]) -> Any:
     """Make f(y_true, y_pred, ...) a public loss function: an op that checks its own shapes."""
     call: Any = op(function)
     call.checks_shapes = True
