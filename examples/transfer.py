@@ -2,7 +2,8 @@
 
     python examples/transfer.py
 
-Only the last layer is trained at first; then everything, with a small learning rate.
+Only the last layer is trained at first; then everything. With few steps, features that were learnt
+on other digits are a better start than random ones.
 """
 
 from __future__ import annotations
@@ -14,57 +15,55 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import picodl
-from picodl import layers, losses, optimizers
+from picodl import layers, losses
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--examples", type=int, default=50, help="how many of 5-9 to learn from")
+    parser.add_argument("--epochs", type=int, default=5, help="per stage")
+    parser.add_argument("--examples", type=int, default=100, help="how many of 5-9 to learn from")
     options = parser.parse_args()
     picodl.utils.set_random_seed(0)
 
     digits = load_digits()
-    x, y = (digits.data / 16).astype("float32"), digits.target
+    x, y = (digits.data / 16).astype("float32").reshape(-1, 8, 8, 1), digits.target
     low, high = y < 5, y >= 5
     few, many, few_labels, labels = train_test_split(
         x[high], y[high] - 5, train_size=options.examples, random_state=0, stratify=y[high]
     )
     loss = losses.SparseCategoricalCrossentropy(from_logits=True)
 
+    def train(model: picodl.Model, epochs: int, name: str) -> None:
+        model.compile("adam", loss, metrics=["accuracy"])
+        model.fit(few, few_labels, epochs=epochs, verbose=0)
+        _, accuracy = model.evaluate(many, labels, verbose=0)
+        count = sum(w.size for w in model.trainable_weights)
+        print(f"{name:36} {count:6,} trained weights, test accuracy {accuracy:.1%}")
+
     features = picodl.Sequential(
         [
-            picodl.Input((64,)),
-            layers.Dense(128, activation="relu"),
-            layers.Dense(64, activation="relu"),
+            picodl.Input((8, 8, 1)),
+            layers.Conv2D(16, 3, activation="relu"),
+            layers.Conv2D(32, 3, activation="relu"),
+            layers.Flatten(),
         ],
         name="features",
     )
-    first = picodl.Sequential([features, layers.Dense(5)])
-    first.compile("adam", loss, metrics=["accuracy"])
-    first.fit(x[low], y[low], epochs=options.epochs, verbose=0)
+    scratch = picodl.Sequential([picodl.models.clone_model(features), layers.Dense(5)])
+    train(scratch, 2 * options.epochs, f"from scratch, {options.examples} examples")
 
-    def test(model: picodl.Model, name: str) -> None:
-        _, accuracy = model.evaluate(many, labels, verbose=0)
-        print(f"{name:36} test accuracy on 5-9: {accuracy:.1%}")
-
-    scratch = picodl.models.clone_model(picodl.Sequential([features, layers.Dense(5)]))
-    scratch.compile("adam", loss, metrics=["accuracy"])
-    scratch.fit(few, few_labels, epochs=options.epochs, verbose=0)
-    test(scratch, f"from scratch, {options.examples} examples")
+    first = picodl.Sequential([features, layers.Dropout(0.5), layers.Dense(5)])
+    first.compile("adam", loss)
+    first.fit(x[low], y[low], epochs=15, verbose=0)
 
     features.trainable = False
-    model = picodl.Sequential([features, layers.Dense(5)])
-    model.compile("adam", loss, metrics=["accuracy"])
     before = features.get_weights()
-    model.fit(few, few_labels, epochs=options.epochs, verbose=0)
+    model = picodl.Sequential([features, layers.Dense(5)])
+    train(model, options.epochs, "features of 0-4, new last layer")
     assert all(map(np.array_equal, before, features.get_weights()))
-    test(model, "frozen features, new last layer")
 
-    features.trainable = True
-    model.compile(optimizers.Adam(3e-4), loss, metrics=["accuracy"])
-    model.fit(few, few_labels, epochs=options.epochs, verbose=0)
-    test(model, "then everything, slowly")
+    features.trainable = True  # in effect from the next step on
+    train(model, options.epochs, "then everything")
 
 
 if __name__ == "__main__":
