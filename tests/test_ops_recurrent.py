@@ -124,3 +124,15 @@ def test_messages_name_the_shapes():
         lstm(x, w, u, b, h[:1], c)
     with pytest.raises(ValueError, match=r"boolean mask of shape \(5, 4\).*\(5, 3\)"):
         lstm(x, w, u, b, mask=MASK[:, :3])
+
+
+@pytest.mark.parametrize("op", [lstm, gru])
+def test_gradients_fade_to_zero_and_not_to_slow_numbers(op):
+    rng = np.random.default_rng(6)
+    gates = {lstm: 4, gru: 3}[op]
+    x = Tensor(rng.normal(size=(2, 400, 3)).astype("float32"), requires_grad=True)
+    w, u = (0.1 * rng.normal(size=(n, gates * 4)).astype("float32") for n in (3, 4))
+    op(x, w, u).sum().backward()
+    sizes = np.abs(x.grad)
+    assert sizes[:, -1].min() > 1e-4 and sizes[:, 0].max() == 0
+    assert (sizes[sizes > 0] > np.finfo("float32").tiny).all()

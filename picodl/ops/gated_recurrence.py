@@ -103,6 +103,7 @@ class LongShortTerm(Recurrence):
                 if hold_h is not None:
                     dh += hold_h
                     dc += hold_c
+                self.flush(t, dh, dc)
         return [dh, dc], back.dx, (weight_product(hx[:-1], dz, drop),)
 
     def weight_gradients(self, parts: tuple[Array, ...]) -> tuple[Array, Array, Array]:
@@ -227,6 +228,7 @@ class GatedUnit(Recurrence):
                 dh += back(0, d[t, u:])
                 if hold is not None:
                     dh += hold
+                self.flush(t, dh)
         dx, of_x = self._inputs_back(d[:, : 3 * u], hx, rows, need_x)
         return [dh], dx, (of_x, weight_product(hx[:-1, : u + 1], d[:, u:], drop))
 
@@ -260,6 +262,7 @@ class GatedUnit(Recurrence):
                 dh += back(0, d[t, u:])
                 if hold is not None:
                     dh += hold
+                self.flush(t, dh)
         dx, of_x = self._inputs_back(d, hx, rows, need_x)
         of_zr = weight_product(hx[:-1, :u], d[:, u:], drop_zr)
         return [dh], dx, (of_x, np.hstack([of_zr, weight_product(side, d[:, :u], drop_n)]))

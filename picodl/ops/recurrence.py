@@ -19,6 +19,9 @@ import numpy as np
 from picodl.parallel import map_blocks, shares_of
 from picodl.typing import Array
 
+# a gradient that faded to this part of the largest one counts as 0
+_TINY = {"float32": 1e-30, "float64": 1e-280}
+
 
 class Recurrence:
     """What all recurrences share: blocks, masks, the stack of states and inputs, the result.
@@ -68,6 +71,7 @@ class Recurrence:
         self.blocks = shares_of(batch, most if batch * wide < 16384 else max(2, most))
         self.work = steps * batch * wide * ((n + self.units) / 8e4 + 1e-3)
         self.saved: list[Any] = []
+        self.tiny = 0.0
 
     # ---------------------------------------------------------------- what a subclass gives
 
@@ -131,6 +135,9 @@ class Recurrence:
         batch, _, _ = self.x.shape
         dx = np.empty(self.x.shape, self.dtype) if need_x else None
         dfirst = [np.empty((batch, self.units), self.dtype) for _ in range(self.state_count)]
+        self.tiny = _TINY.get(self.dtype.name, 0.0) * max(
+            float(g.max(initial=0)), -float(g.min(initial=0))
+        )
 
         def backward(place: int) -> Any:
             rows = self.blocks[place]
@@ -202,6 +209,13 @@ class Recurrence:
         if self.stale is None:
             return [None] * self.x.shape[1]
         return [s if s.any() else None for s in np.ascontiguousarray(self.stale[rows].T)]
+
+    def flush(self, t: int, *gradients: Array) -> None:
+        """Every 8 steps set what has faded to nothing to 0: products of numbers below the normal
+        range of floats (a gate of 1/2 gets there in 126 steps) are ten times slower."""
+        if t % 8 == 0:
+            for d in gradients:
+                np.copyto(d, 0, where=np.abs(d) < self.tiny)
 
     def drops(self, rows: slice, order: tuple[int, ...], part: slice = slice(None)) -> Any:
         """Dropout masks of rows of hx, (gates, ..., b), gates in the given order; None without."""
@@ -315,6 +329,7 @@ class SimpleRecurrence(Recurrence):
             dh = back(t, dz[t])
             if hold is not None:
                 dh += hold
+            self.flush(t, dh)
         return [dh], back.dx, (weight_product(hx[:-1], dz, drop),)
 
     def weight_gradients(self, parts: tuple[Array, ...]) -> tuple[Array, Array, Array]:
