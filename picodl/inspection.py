@@ -278,16 +278,18 @@ def _error(
     g: Array,
     rng: np.random.Generator,
 ) -> float:
-    """|sum(dx * d) - slope of sum(g * f) along d|, relative to the size of the terms."""
+    """|sum(dx * d) - slope of sum(g * f) along d|, relative to the size of the terms.
+
+    A tenth of |g| |slope of f| is the least that counts as size: a gradient that is 0 but for
+    rounding would otherwise be judged by its rounding.
+    """
     arrays = {k: _float64(x.data) for k, x in inputs.items()}
     d = rng.normal(size=dx.shape)
-    plus, minus = (
-        float(np.sum(g * replay({**arrays, key: arrays[key] + sign * _EPS * d}), dtype=np.float64))
-        for sign in (1, -1)
-    )
-    expected = (plus - minus) / (2 * _EPS)
+    plus, minus = (replay({**arrays, key: arrays[key] + sign * _EPS * d}) for sign in (1, -1))
+    slope = (plus - minus) / (2 * _EPS)
+    expected = float(np.sum(g * slope, dtype=np.float64))
     terms = dx.astype(np.float64) * d
-    scale = max(abs(expected), float(np.sum(np.abs(terms))))
+    scale = max(abs(expected), float(np.sum(np.abs(terms))), 0.1 * _norm(g) * _norm(slope))
     return abs(float(np.sum(terms)) - expected) / scale if scale else 0.0
 
 
