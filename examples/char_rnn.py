@@ -12,7 +12,7 @@ import numpy as np
 
 import picodl
 from picodl import layers
-from picodl.models.generation import generate
+from picodl.models import generate
 
 LENGTH = 60  # letters in a training sequence
 

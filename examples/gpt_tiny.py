@@ -15,7 +15,7 @@ import numpy as np
 
 import picodl
 from picodl import layers
-from picodl.models.generation import generate
+from picodl.models import generate
 
 LETTERS = "0123456789+=;"
 LENGTH = len("47+85=231;")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from picodl.models.functional import Functional
+from picodl.models.generation import generate
 from picodl.models.model import Model
 from picodl.models.sequential import Sequential
 from picodl.saving import registry
@@ -14,6 +15,7 @@ __all__ = [
     "Model",
     "Sequential",
     "clone_model",
+    "generate",
     "load_model",
     "model_from_json",
     "save_model",
