@@ -485,6 +485,23 @@ def test_weight_decay_spares_what_is_excluded():
     np.testing.assert_allclose([kernel.data[0], bias.data[0]], [0.95, 0.95], rtol=1e-6)
 
 
+def test_weight_decay_can_be_set_between_steps():
+    w, optimizer = Parameter([1.0]), optimizers.SGD(0.1)
+    optimizer.apply([np.zeros(1)], [w])
+    optimizer.weight_decay = 0.5
+    optimizer.apply([np.zeros(1)], [w])
+    assert w.data[0] == np.float32(0.95)
+
+
+def test_a_tiny_weight_decay_is_not_rounded_away():
+    w = Parameter(np.linspace(1, 2, 1000))
+    before = w.numpy()
+    optimizer = optimizers.SGD(1e-3, weight_decay=1e-3)
+    for _ in range(1000):
+        optimizer.apply([np.zeros(1000, "float32")], [w])
+    np.testing.assert_allclose(np.mean(1 - w.data / before), 1e-3, rtol=0.02)
+
+
 def test_parameter_groups_have_rates_and_decays_of_their_own():
     class Net(Module):
         def __init__(self):

@@ -14,7 +14,7 @@ import numpy as np
 from picodl import config
 from picodl.module import Module, Parameter
 from picodl.optimizers import schedules
-from picodl.optimizers.blas import SMALL
+from picodl.optimizers.blas import SMALL, add_scaled
 from picodl.optimizers.clipping import clip_by_global_norm, clip_by_norm, clip_by_value
 from picodl.optimizers.flat import Packing, Plan, label
 from picodl.optimizers.options import OPTIONS, as_groups, check_options
@@ -247,13 +247,13 @@ class Optimizer(State):
         run, part, values, slots = block
         settings = run.settings
         gradient = run.now if part is None else run.now[part]
+        scratch = np.empty_like(values)
         if settings.weight_decay:
-            values *= settings.keep
+            add_scaled(values, None, values, settings.minus_decay, scratch)
         if self._per_variable:
             with no_grad():
                 self.update_step(Tensor(gradient), run.member, Tensor(settings.constants[0]))
             return
-        scratch = np.empty_like(values)
         self.update_step(gradient, values, *settings.constants, *slots, scratch)
 
     def _plan(self, parameters: Sequence[Any]) -> Plan:
@@ -356,6 +356,16 @@ class Optimizer(State):
         if not 0 <= rate < math.inf:
             raise ValueError(f"{self.name}: the learning rate of step {iteration} is {rate}.")
         return rate
+
+    @property
+    def weight_decay(self) -> float | None:
+        """The fraction of a weight, times the learning rate, that a step takes away; can be set."""
+        return self._weight_decay
+
+    @weight_decay.setter
+    def weight_decay(self, value: float | None) -> None:
+        self._weight_decay = value
+        self._packing = None
 
     def exclude_from_weight_decay(
         self, var_list: Iterable[Any] | None = None, var_names: Iterable[str] | None = None

@@ -34,19 +34,19 @@ class Settings:
         self.group = group
         self.weight_decay = weight_decay
         self.constants: tuple[Array, ...] = ()
-        self.keep: Any = None  # what weight decay leaves of a weight
+        self.minus_decay: Any = None  # what weight decay adds to a weight, as a fraction of it
         self._numbers: tuple[float, ...] = ()
         self._store = np.zeros(0, dtype)
 
     def set(self, numbers: tuple[float, ...], learning_rate: float) -> None:
         """Take over the numbers of a step."""
-        everything = (*numbers, 1.0 - self.weight_decay * learning_rate)
+        everything = (*numbers, -self.weight_decay * learning_rate)
         if everything == self._numbers:
             return
         if len(everything) != len(self._store):
             self._store = np.empty(len(everything), self.dtype)
             places = [self._store[i : i + 1].reshape(()) for i in range(len(everything))]
-            self.constants, self.keep = tuple(places[:-1]), places[-1]
+            self.constants, self.minus_decay = tuple(places[:-1]), places[-1]
         self._store[:] = everything
         self._numbers = everything
 
