@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from picodl import config, tree
-from picodl.tensor import Tensor, add_operators
+from picodl.tensor import Tensor, add_operators, op_of
 from picodl.typing import Shape
 
 _creation = itertools.count(1)
@@ -87,12 +87,8 @@ class Symbol:
         return function(*args)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        from picodl import ops
-
-        function = getattr(ops, func.__name__, None)
-        if function is None or func.__module__ not in ("numpy", "numpy.linalg"):
-            return self._no_numbers()
-        return function(*args, **kwargs)
+        function = op_of(func, args)
+        return self._no_numbers() if function is None else function(*args, **kwargs)
 
 
 add_operators(Symbol)

@@ -205,3 +205,18 @@ def test_numpy_functions_without_an_op_do_not_lose_a_gradient_in_silence():
     assert np.array_equal(x, A[0])
     with no_grad():
         assert isinstance(np.convolve(x, np.ones(2, "f")), np.ndarray)
+
+
+def test_numpy_arguments_in_another_order_are_asked_for_by_name():
+    x = Tensor(A, requires_grad=True)
+    with pytest.raises(TypeError, match="after the first 2 by name"):
+        np.mean(x, 0, np.float64)
+    with pytest.raises(TypeError, match="after the first 1 by name"):
+        np.unique(x, True)
+    assert np.mean(x, 0, keepdims=True).shape == (1, 4)
+    with pytest.raises(TypeError, match="would lose the gradient"):
+        np.linalg.lstsq(x, A)
+    with pytest.raises(TypeError, match="would lose the gradient"):
+        np.broadcast_arrays(x, A)
+    with pytest.raises(TypeError, match="after the first 2 by name"):
+        np.sum(Symbol((None, 4), "float32"), 0, None)
