@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from picodl import layers, ops
+from picodl import Input, Sequential, layers, ops
 from picodl.inspection import explain
 from picodl.ops import custom_gradient
 from picodl.tensor import Tensor, record
@@ -83,3 +83,32 @@ def test_messages(x):
         explain(layers.Dense(2), x, x)
     with pytest.raises(ValueError, match="nothing to differentiate"):
         explain(lambda x: x * 2, x)
+
+
+def test_equal_maxima_are_no_fault():
+    image = np.random.default_rng(0).normal(size=(2, 8, 8, 1)).astype(np.float32)
+    model = Sequential([Input((8, 8, 1)), layers.ReLU(), layers.MaxPooling2D(2)])
+    x = Tensor(image, requires_grad=True)
+    reports = explain(model, x, print_fn=None)
+    assert [r.name for r in reports] == ["max_pool", "relu"]
+    assert all(i.error < 1e-6 for r in reports for i in r.inputs)
+
+
+def test_networks_of_many_kinds_hold():
+    parts = [
+        layers.Conv2D(4, 3, activation="relu"),
+        layers.BatchNormalization(),
+        layers.MaxPooling2D(2),
+        layers.Reshape((9, 4)),
+        layers.LSTM(3, return_sequences=True),
+        layers.LayerNormalization(),
+        layers.GlobalAveragePooling1D(),
+        layers.Dense(2, activation="softmax"),
+    ]
+    model = Sequential([Input((8, 8, 2)), *parts])
+    model.compile("adam", loss="sparse_categorical_crossentropy")
+    x = np.random.default_rng(0).normal(size=(4, 8, 8, 2)).astype(np.float32)
+    for training in (False, True):
+        reports = explain(model, x, np.array([0, 1, 1, 0]), training=training, print_fn=None)
+        assert [r.remark for r in reports if r.remark] == []
+        assert max(i.error for r in reports for i in r.inputs if i.error is not None) < 1e-4
