@@ -3,7 +3,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from picodl import layers
+from picodl import Input, Model, Sequential, layers
+from picodl.initializers import Constant
 from picodl.population import Population
 
 
@@ -40,6 +41,22 @@ MODELS = {
         layers.Dense(3, activation="gelu"),
         layers.Softmax(),
     ],
+    "normalisation": lambda: [
+        layers.Dense(5),
+        layers.BatchNormalization(
+            moving_mean_initializer="ones", moving_variance_initializer=Constant(4.0)
+        ),
+        layers.ReLU(),
+        layers.LayerNormalization(),
+        layers.Dense(2),
+        layers.LeakyReLU(0.1),
+    ],
+    "sequences": lambda: [
+        layers.Reshape((2, 4)),
+        layers.BatchNormalization(),
+        layers.LayerNormalization(),
+        layers.Dense(3, activation="tanh"),
+    ],
     "reshaping": lambda: [
         layers.Reshape((2, 4)),
         layers.Dense(3, activation="relu"),
@@ -53,6 +70,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_one_pass_equals_one_network_after_the_other(name, x):
     nets = Population(template(x, *MODELS[name]()), 7, seed=1)
+    nets.genomes += np.random.default_rng(3).normal(0, 0.1, nets.genomes.shape).astype("f4")
     y = nets.predict(x)
     assert y.dtype == np.float32
     np.testing.assert_allclose(y, one_by_one(nets, lambda i: x), rtol=1e-5, atol=1e-6)
@@ -60,6 +78,18 @@ def test_one_pass_equals_one_network_after_the_other(name, x):
     np.testing.assert_allclose(
         nets.predict_each(own), one_by_one(nets, lambda i: own[i]), rtol=1e-5, atol=1e-6
     )
+
+
+def test_a_sequential_is_a_template_but_a_branch_is_not(x):
+    model = Sequential([Input((8,)), layers.Dense(4, "tanh"), layers.Dropout(0.5), layers.Dense(2)])
+    nets = Population(model, 3, seed=0)
+    y = nets.predict(x)
+    nets.install(2)
+    np.testing.assert_allclose(model.predict(x, verbose=0), y[2], rtol=1e-5, atol=1e-6)
+    a = Input((8,))
+    branched = Model(a, layers.Add()([layers.Dense(2)(a), layers.Dense(2)(a)]))
+    with pytest.raises(ValueError, match="layers follow one another"):
+        Population(branched, 3)
 
 
 def test_members_differ_and_seed_repeats_them(x):
