@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import picodl
 from picodl import layers, utils
 from picodl.layers import lookup
 
@@ -156,3 +157,28 @@ def test_texts_of_a_folder(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"No .txt files"):
         utils.text_dataset_from_directory(tmp_path / "empty", labels=None, verbose=False)
+
+
+def test_texts_go_into_a_model_and_back_from_its_file(tmp_path):
+    texts, y = np.array([["a b"], ["c"]] * 4), np.ones((8, 1))
+    tokens = layers.TextVectorization(output_sequence_length=4)
+    tokens.adapt(texts)
+    model = picodl.Sequential(
+        [
+            picodl.Input((1,), dtype="string"),
+            tokens,
+            layers.Embedding(tokens.vocabulary_size(), 3, mask_zero=True),
+            layers.GRU(2),
+            layers.Dense(1),
+        ]
+    )
+    model.compile("adam", "mse")
+    history = model.fit(texts, y, validation_split=0.25, verbose=0).history
+    assert np.isfinite(history["val_loss"]).all() and np.isfinite(
+        model.evaluate(texts, y, verbose=0)
+    )
+    model.save(tmp_path / "m.keras")
+    again = picodl.saving.load_model(tmp_path / "m.keras")
+    np.testing.assert_array_equal(again.predict(texts, verbose=0), model.predict(texts, verbose=0))
+    with pytest.raises(ValueError, match="x must hold numbers, but received strings"):
+        picodl.Sequential([layers.Dense(2)]).predict(texts, verbose=0)

@@ -213,7 +213,7 @@ def one_batch(
 
 
 def split_validation(
-    x: Any, y: Any, sample_weight: Any, fraction: float
+    x: Any, y: Any, sample_weight: Any, fraction: float, strings: bool = False
 ) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
     """Cut the last fraction of the samples off: ((x, y, weights), (x, y, weights)).
 
@@ -230,7 +230,7 @@ def split_validation(
             "validation_split needs arrays, because an iterable of batches has no end to cut off; "
             "pass validation_data instead."
         )
-    data = as_data(x, y, sample_weight)
+    data = as_data(x, y, sample_weight, strings=strings)
     count = _common_length(*data)
     at = math.floor(count * (1 - fraction))
     if not 0 < at < count:

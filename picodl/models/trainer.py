@@ -78,7 +78,7 @@ class Trainer(Steps):
         initial_epoch = _whole("initial_epoch", initial_epoch, 0)
         if validation_split:
             (x, y, sample_weight), validation_data = batches.split_validation(
-                x, y, sample_weight, validation_split
+                x, y, sample_weight, validation_split, self._takes_strings()
             )
         train = batches.make_batches(
             x,
@@ -88,6 +88,7 @@ class Trainer(Steps):
             steps=steps_per_epoch,
             shuffle=shuffle,
             class_weight=class_weight,
+            strings=self._takes_strings(),
         )
         validation = self._validation(
             validation_data, validation_batch_size or batch_size, validation_steps
@@ -227,8 +228,17 @@ class Trainer(Steps):
                     "validation_data is (x, y) or (x, y, sample_weight), or an iterable of "
                     f"batches; received a tuple of {len(data)}."
                 )
-            return batches.make_batches(*data, batch_size=batch_size, steps=steps)
+            return batches.make_batches(
+                *data, batch_size=batch_size, steps=steps, strings=self._takes_strings()
+            )
         return batches.make_batches(data, batch_size=batch_size, steps=steps)
+
+    def _takes_strings(self) -> bool:
+        """Whether one of the layers takes texts."""
+        return any(
+            getattr(module, "accepts_strings", False) and not isinstance(module, Steps)
+            for module in self.modules()
+        )
 
     def _validate(self, validation: Any, listeners: Any) -> dict[str, Any]:
         """Evaluate inside a fit; the logs with val_ before their names."""
@@ -277,7 +287,9 @@ class Trainer(Steps):
             ValueError: for arguments or data that do not fit.
         """
         self._require_compiled("evaluate()")
-        data = batches.make_batches(x, y, sample_weight, batch_size=batch_size, steps=steps)
+        data = batches.make_batches(
+            x, y, sample_weight, batch_size=batch_size, steps=steps, strings=self._takes_strings()
+        )
         listeners = CallbackList(
             callbacks, add_progbar=verbose != 0, model=self, verbose=verbose, epochs=1,
             steps=data.steps, samples=data.samples, batch_size=data.batch_size,
@@ -322,7 +334,9 @@ class Trainer(Steps):
             limit = 32 if batch_size is None else batch_size
             if type(limit) is int and 0 < len(x) <= limit and x.dtype.kind in "fiub":
                 return self.predict_on_batch(x)  # a short path for few rows
-        data = batches.make_batches(x, batch_size=batch_size, steps=steps, allow_empty=True)
+        data = batches.make_batches(
+            x, batch_size=batch_size, steps=steps, allow_empty=True, strings=self._takes_strings()
+        )
         listeners = CallbackList(
             callbacks, add_progbar=verbose != 0, model=self, verbose=verbose, epochs=1,
             steps=data.steps, samples=data.samples, batch_size=data.batch_size,
