@@ -67,7 +67,7 @@ def entries(module_name: str, left_out: set[str], where: str) -> str:
         elif _called(thing) == name and visible(inspect.unwrap(thing)):
             parts.append(f"::: {real}\n")
         else:
-            parts.append(written_out(name, thing))
+            parts.append(written_out(name, thing, real))
     return "\n".join(parts)
 
 
@@ -89,11 +89,11 @@ def visible(thing: Any) -> bool:
     return re.search(rf"^(def|class) {re.escape(thing.__name__)}\b", source, re.M) is not None
 
 
-def written_out(name: str, thing: Any) -> str:
+def written_out(name: str, thing: Any, real: str) -> str:
     """Heading, signature and docstring of a function that mkdocstrings cannot find."""
     try:
         signature = re.sub(r"'([^']*)'", r"\1", str(inspect.signature(thing)))
     except ValueError:
         signature = "(...)"
     text = as_markdown(inspect.getdoc(thing) or "")
-    return f"### {name}\n\n```python\n{name}{signature}\n```\n\n{text}\n"
+    return f"### {name} {{: #{real} }}\n\n```python\n{name}{signature}\n```\n\n{text}\n"
