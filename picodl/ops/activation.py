@@ -201,7 +201,9 @@ softplus_pair = _from_output(
     lambda x: _ops().log(1 + _ops().exp(-_ops().abs(x))) + x * (x.data > 0),
 )
 silu_pair = Pair(_silu_forward, _silu_backward, lambda x: x * sigmoid_pair.composed(x))
-mish_pair = Pair(_mish_forward, _mish_backward, lambda x: x * _ops().tanh(softplus_pair.composed(x)))
+mish_pair = Pair(
+    _mish_forward, _mish_backward, lambda x: x * _ops().tanh(softplus_pair.composed(x))
+)
 hard_sigmoid_pair = Pair(
     _hard_sigmoid_forward,
     lambda g, y: g * ((y > 0) & (y < 1)) * (1 / 6),
@@ -227,7 +229,9 @@ def _constants(*numbers: float) -> list[Array]:
 _TAIL_P, _ONE, _HALF, _MINUS_HALF, _ZERO, _PHI = _constants(
     0.3275911 * _SQRT_HALF, 1, 0.5, -0.5, 0, _INV_SQRT_TAU
 )
-_TAIL = _constants(*(0.5 * c for c in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)))
+_TAIL = _constants(
+    *(0.5 * c for c in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592))
+)
 
 
 def _gelu_forward(z: Array) -> tuple[Array, Any]:

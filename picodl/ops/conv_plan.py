@@ -13,6 +13,7 @@ from picodl.ops.windows import (
     Columns,
     Windows,
     as_sizes,
+    columns_of,
     extent,
     output_sizes,
     pads_of,
@@ -66,7 +67,7 @@ class Convolution(NamedTuple):
         """Buffers for the windows of such a block, one per group, with ones for a bias."""
         ones = bias and not self.is_pointwise()
         slices = self.channel_slices()
-        return [Columns(self.windows, block.shape, block.dtype, c, ones) for c in slices]
+        return [columns_of(self.windows, block.shape, block.dtype, c, ones) for c in slices]
 
     def is_pointwise(self) -> bool:
         """Whether the columns are the pixels themselves, so that nothing need be copied."""

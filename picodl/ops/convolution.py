@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from picodl.ops.activation import Pair, relu_pair
+from picodl.ops.activation import Pair, linear_pair, relu_pair
 from picodl.ops.conv_plan import Convolution, Phase, phases
-from picodl.ops.windows import Columns, Windows, row_chunks
+from picodl.ops.windows import Columns, Windows, columns_of
 from picodl.parallel import map_blocks, shares_of
 from picodl.typing import Array
 
@@ -70,7 +70,7 @@ def finish_block(z: Array, bias: Array | None, pair: Pair | None) -> Any:
     """
     if bias is not None:
         add_bias(z, bias)
-    if pair is None:
+    if pair is None or pair is linear_pair:
         return None
     y, saved = pair.forward(z if pair is relu_pair else z.copy())
     if y is not z:
@@ -193,9 +193,9 @@ def spread(
             dx = result(number, images) if result is not None else None
             if dx is not None and not covered:
                 dx[...] = 0
-            columns = columns or [Columns(g.windows, h.shape, h.dtype, g.filters) for g in legs]
+            columns = columns or [columns_of(g.windows, h.shape, h.dtype, g.filters) for g in legs]
             for place, (leg, column) in enumerate(zip(legs, columns, strict=True)):
-                for rows in row_chunks(leg.windows, column.width, len(h)):
+                for rows in column.chunks(len(h)):
                     matrix = _matrix(column, h, rows, leg.identity)
                     if dx is not None:
                         _write(dx, leg, rows, matrix, whole)
@@ -205,7 +205,7 @@ def spread(
             if x is not None and own:
                 input_columns = input_columns or shape.columns(x, bias)
                 for g, column in enumerate(input_columns):
-                    for rows in row_chunks(shape.windows, column.width, len(h)):
+                    for rows in column.chunks(len(h)):
                         matrix = _matrix(column, x, rows, pointwise)
                         right = h[:, rows][..., filters[g]]
                         _add(sums, g, matrix.T.dot(right.reshape(len(matrix), -1)))

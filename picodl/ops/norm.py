@@ -42,7 +42,9 @@ class _Rows:
 
     def tile(self, vector: Array) -> Array:
         """A vector over the channels as one over a row."""
-        return np.tile(vector, self.times)
+        row = np.empty((self.times, self.channels), vector.dtype)
+        row[...] = vector
+        return row.reshape(-1)
 
     def fold(self, row: Array) -> Array:
         """The sum of a row's parts: a vector over the channels."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,17 +53,16 @@ class Pooling(NamedTuple):
 
     def taps(self) -> list[tuple[slice, ...]]:
         """For each place in the window, row by row, the padded elements that stand there."""
-        ranges = [range(k) for k in self.size]
-        return [
-            (
-                slice(None),
-                *(
-                    slice(t, t + (o - 1) * s + 1, s)
-                    for t, o, s in zip(place, self.out, self.strides, strict=True)
-                ),
-            )
-            for place in itertools.product(*ranges)
-        ]
+        return _taps(self)
+
+
+@functools.lru_cache(maxsize=256)
+def _taps(p: Pooling) -> list[tuple[slice, ...]]:
+    found = []
+    for place in itertools.product(*(range(k) for k in p.size)):
+        axes = zip(place, p.out, p.strides, strict=True)
+        found.append((slice(None), *(slice(t, t + (o - 1) * s + 1, s) for t, o, s in axes)))
+    return found
 
 
 @op
@@ -240,17 +239,16 @@ def _max_pool(x: Tensor, p: Pooling) -> Tensor:
     return record(y, (x,), backward, composed)
 
 
-def _winners(wide: Array, y: Array, p: Pooling) -> Any:
+def _winners(wide: Array, y: Array, p: Pooling) -> Iterator[Array]:
     """For each place in the windows, where it holds the first of the largest elements."""
-    given = None
-    for tap in p.taps():
+    taps = p.taps()
+    given = np.zeros(y.shape, bool)
+    for tap in taps[:-1]:
         wins = wide[tap] == y
-        if given is None:
-            given = wins.copy()
-        else:
-            np.greater(wins, given, out=wins)  # wins and not given
-            given |= wins
+        np.greater(wins, given, out=wins)  # wins and not given
+        given |= wins
         yield wins
+    yield ~given
 
 
 # -------------------------------------------------------------------- means

@@ -6,6 +6,7 @@ All of it works on arrays of shape (batch, *spatial, channels), with any number 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -109,7 +110,8 @@ class Windows(NamedTuple):
 
     def images_at_once(self, width: int) -> int:
         """How many whole images make one block of columns."""
-        return max(1, COLUMNS // max(1, math.prod(self.out) * width))
+        size = max(1, math.prod(self.out) * width)
+        return max(1, (COLUMNS + size // 2) // size)
 
     def is_identity(self, sizes: Sequence[int]) -> bool:
         """Whether the columns are the pixels themselves: a 1x1 kernel that visits each once."""
@@ -122,30 +124,56 @@ class Windows(NamedTuple):
         )
 
 
+class _Scratch(threading.local):
+    """One buffer for the columns of a block, and what is known about blocks, per thread."""
+
+    def __init__(self) -> None:
+        self.buffer: Array = np.empty(0, np.uint8)
+        self.columns: dict[Any, Columns] = {}
+
+
+_scratch = _Scratch()
+
+
+def columns_of(
+    windows: Windows,
+    shape: tuple[int, ...],
+    dtype: Any,
+    channels: slice | None = None,
+    ones: bool = False,
+) -> Columns:
+    """The Columns for such images, those of the last call in this thread if they were alike."""
+    taken = channels or slice(0, shape[-1])
+    key = (windows, shape[1:], dtype, taken.start, taken.stop, ones)
+    found = _scratch.columns.get(key)
+    if found is None:
+        if len(_scratch.columns) >= 64:
+            _scratch.columns.clear()
+        found = _scratch.columns[key] = Columns(windows, shape, dtype, taken, ones)
+    return found
+
+
 class Columns:
-    """A buffer that holds the windows of one block as rows: (windows, taps * channels [+ 1]).
+    """The windows of one block as rows of a matrix: (windows, taps * channels [+ 1]).
+
+    All Columns of a thread fill the same buffer, so a matrix holds until the next one is filled.
 
     Args:
         windows: where the windows lie.
         shape: of the images, (batch, *spatial, channels).
         dtype: of the images.
-        channels: the slice of channels to look at. Defaults to all.
+        channels: the slice of channels to look at.
         ones: add a last column of ones: it turns a bias into one more row of the kernel.
     """
 
     def __init__(
-        self,
-        windows: Windows,
-        shape: tuple[int, ...],
-        dtype: Any,
-        channels: slice | None = None,
-        ones: bool = False,
+        self, windows: Windows, shape: tuple[int, ...], dtype: Any, channels: slice, ones: bool
     ) -> None:
         self.windows = windows
         self.shape = shape
         self.dtype = np.dtype(dtype)
-        self.channels = channels or slice(0, shape[-1])
-        self.count = self.channels.stop - self.channels.start
+        self.channels = channels
+        self.count = channels.stop - channels.start
         # One element of the copy: a run of pixels where taps are neighbours, else one pixel. As one
         # opaque item it is copied by memcpy, 1.2 times faster than an inner loop over its numbers.
         whole = windows.dilation[-1] == 1 and self.count == shape[-1]
@@ -155,25 +183,43 @@ class Columns:
         self.width = math.prod(windows.kernel) * self.count
         self.ones = ones
         self._buffer: Array | None = None
-        self._recent: tuple[Any, ...] = (None,)
+        self._layouts: dict[Any, tuple[Any, ...]] = {}
+        self._chunks: dict[int, list[slice]] = {}
+
+    def chunks(self, images: int) -> list[slice]:
+        """The first axis of windows in parts whose columns fit, for so many images at a time."""
+        if images not in self._chunks:
+            self._chunks[images] = row_chunks(self.windows, self.width, images)
+        return self._chunks[images]
 
     def fill(self, x: Array, rows: slice) -> Array:
-        """The windows of some rows of the first axis as a matrix, which the next call overwrites.
+        """The windows of some rows of the first axis as a matrix.
 
         Args:
             x: a few C-contiguous images.
             rows: a range of the first axis of windows.
         """
         key = (len(x), rows.start, rows.stop)
-        if self._recent[0] != key:  # blocks are alike, so nearly everything is known from the last
-            self._recent = (key, *self._layout(len(x), rows))
-        _, matrix, place, padded, inside, taken, view, strides, offset = self._recent
+        if self._buffer is not _scratch.buffer or key not in self._layouts:
+            self._lay_out(key, rows)
+        matrix, place, ones, padded, inside, taken, view, strides, offset = self._layouts[key]
         if view is None:  # straight from x
             view = np.ndarray(place.shape, self.item, x, offset, strides)
         else:
             padded[inside] = x[taken]
         np.copyto(place, view)
+        if ones is not None:
+            ones[...] = 1
         return matrix
+
+    def _lay_out(self, key: tuple[int, int, int], rows: slice) -> None:
+        n = math.prod((key[0], key[2] - key[1], *self.windows.out[1:])) * (self.width + self.ones)
+        if n * self.dtype.itemsize > _scratch.buffer.nbytes:
+            _scratch.buffer = np.empty(n * self.dtype.itemsize, np.uint8)
+        if self._buffer is not _scratch.buffer or len(self._layouts) >= 16:
+            self._layouts.clear()
+        self._buffer = _scratch.buffer
+        self._layouts[key] = self._layout(key[0], rows)
 
     def _layout(self, n: int, rows: slice) -> tuple[Any, ...]:
         """Where a block of n images finds its windows and where it puts them."""
@@ -181,11 +227,7 @@ class Columns:
         out = (n, rows.stop - rows.start, *windows.out[1:])
         shape = (*out, *self.taps)
         total, width = math.prod(out), self.width + self.ones
-        if self._buffer is None or len(self._buffer) < total:
-            self._buffer = np.empty((total, width), self.dtype)
-            if self.ones:
-                self._buffer[:, -1] = 1
-        matrix = self._buffer[:total]
+        matrix: Array = np.ndarray((total, width), self.dtype, _scratch.buffer)
         to = _steps(out, width * item) + _steps(self.taps, self.item.itemsize)
         place: Array = np.ndarray(shape, self.item, matrix, 0, to)
 
@@ -207,7 +249,8 @@ class Columns:
         strides = (steps[0], *over, *apart[: len(self.taps)])
         if padded is not None:
             view = np.ndarray(shape, self.item, padded, offset, strides)
-        return matrix, place, padded, inside, taken, view, strides, offset
+        ones = matrix[:, -1] if self.ones else None
+        return matrix, place, ones, padded, inside, taken, view, strides, offset
 
 
 def _steps(shape: Sequence[int], item: int) -> tuple[int, ...]:

@@ -1,0 +1,367 @@
+"""Convolutional networks beside PyTorch: training steps, predictions, single layers, memory.
+
+    python examples/benchmarks/cnn.py [--peer PYTHON] [--rounds 3] [--only cnn,resnet,layers,memory]
+
+Each measurement runs in a child process of its own, picodl and PyTorch (default threads and one
+thread) in turn, and the best of all rounds counts. Printed are times and ratios, PyTorch / picodl:
+above 1 means that picodl is faster; PyTorch's better setting is taken. PYTHON is an interpreter that
+has torch; by default this one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+BATCH, STEPS = 64, 10
+
+# name, size, channels in and out, kernel, stride
+CONVOLUTIONS = [
+    ("conv 3x3", 28, 1, 32, 3, 1),
+    ("conv 3x3", 13, 32, 64, 3, 1),
+    ("conv 3x3", 32, 3, 16, 3, 1),
+    ("conv 3x3", 32, 16, 16, 3, 1),
+    ("conv 3x3", 16, 32, 32, 3, 1),
+    ("conv 3x3", 8, 64, 64, 3, 1),
+    ("conv 3x3", 28, 32, 64, 3, 1),
+    ("conv 1x1", 28, 64, 64, 1, 1),
+    ("conv 3x3, stride 2", 32, 16, 32, 3, 2),
+    ("conv 1x1, stride 2", 32, 16, 32, 1, 2),
+]
+DEPTHWISE = [("depthwise 3x3", 28, 32), ("depthwise 3x3", 14, 128)]
+OTHERS = [("max pool 2x2", 26, 32), ("max pool 2x2", 11, 64), ("average pool 2x2", 26, 32)]
+NORMS = [("batch norm", 32, 16), ("batch norm", 16, 32), ("batch norm", 8, 64)]
+
+
+def best(function: Callable[[], Any], seconds: float) -> float:
+    """The shortest time of many calls, in milliseconds."""
+    for _ in range(3):
+        function()
+    shortest, start = float("inf"), time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        t = time.perf_counter()
+        function()
+        shortest = min(shortest, time.perf_counter() - t)
+    return shortest * 1e3
+
+
+def images(model: str, n: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    shape = (28, 28, 1) if model == "cnn" else (32, 32, 3)
+    return rng.random((n, *shape), dtype=np.float32), rng.integers(0, 10, n)
+
+
+# -------------------------------------------------------------------- picodl
+
+
+def picodl_model(name: str) -> Any:
+    import picodl
+    from picodl import layers as L
+    from picodl import losses, optimizers
+
+    if name == "cnn":
+        model = picodl.Sequential(
+            [
+                picodl.Input((28, 28, 1)),
+                L.Conv2D(32, 3, activation="relu"),
+                L.MaxPooling2D(),
+                L.Conv2D(64, 3, activation="relu"),
+                L.MaxPooling2D(),
+                L.Flatten(),
+                L.Dense(128, activation="relu"),
+                L.Dense(10),
+            ]
+        )
+    else:
+
+        def conv_bn(x: Any, filters: int, kernel: int, stride: int) -> Any:
+            x = L.Conv2D(filters, kernel, stride, "same", use_bias=False)(x)
+            return L.BatchNormalization()(x)
+
+        inputs = picodl.Input((32, 32, 3))
+        x = L.ReLU()(conv_bn(inputs, 16, 3, 1))
+        for filters in (16, 32, 64):
+            for block in range(2):
+                stride = 2 if block == 0 and filters != 16 else 1
+                y = L.ReLU()(conv_bn(x, filters, 3, stride))
+                y = conv_bn(y, filters, 3, 1)
+                skip = conv_bn(x, filters, 1, stride) if stride == 2 else x
+                x = L.ReLU()(L.Add()([y, skip]))
+        outputs = L.Dense(10)(L.GlobalAveragePooling2D()(x))
+        model = picodl.Model(inputs, outputs)
+    loss = losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizers.Adam(1e-3), loss)
+    return model
+
+
+def picodl_steps(name: str, seconds: float) -> dict[str, float]:
+    x, y = images(name, BATCH * STEPS)
+    model = picodl_model(name)
+    fit = best(lambda: model.fit(x, y, batch_size=BATCH, verbose=0, shuffle=False), seconds)
+    predict = best(lambda: model.predict(x, batch_size=BATCH, verbose=0), seconds / 2)
+    return {f"{name} step": fit / STEPS, f"{name} predict": predict / STEPS}
+
+
+def picodl_layers(seconds: float) -> dict[str, float]:
+    from picodl import activations, ops, parallel
+    from picodl.tensor import Tensor
+
+    found: dict[str, float] = {}
+    random = np.random.default_rng(0).standard_normal
+
+    def measure(
+        key: str, op: Callable[..., Any], shape: tuple, *weights: tuple, first: bool
+    ) -> None:
+        x = Tensor(random(shape, dtype=np.float32), requires_grad=not first)
+        w = [Tensor(random(s, dtype=np.float32), requires_grad=True) for s in weights]
+        plain = [t.data for t in (x, *w)]
+        found[f"{key} forward"] = best(lambda: op(*plain), seconds)
+        g = random(op(*plain).shape, dtype=np.float32)
+
+        def both() -> None:
+            op(x, *w).backward(g)
+            for t in (x, *w):
+                t.grad = None
+
+        found[f"{key} both"] = best(both, seconds)
+
+    relu = activations.relu.pair
+    with parallel.blas_single_thread():
+        for name, n, c, f, k, s in CONVOLUTIONS:
+            padding = "valid" if n in (13, 28) else "same"
+            measure(
+                f"{name}, {n}x{n}x{c} to {f}",
+                lambda x, w, b, s=s, p=padding: ops.conv(x, w, s, p, bias=b, pair=relu),
+                (BATCH, n, n, c),
+                (k, k, c, f),
+                (f,),
+                first=c <= 3,
+            )
+        for name, n, c in DEPTHWISE:
+            measure(
+                f"{name}, {n}x{n}x{c}",
+                lambda x, w: ops.depthwise_conv(x, w, 1, "same"),
+                (BATCH, n, n, c),
+                (3, 3, c, 1),
+                first=False,
+            )
+        for name, n, c in OTHERS:
+            op = ops.max_pool if name.startswith("max") else ops.average_pool
+            shape = (BATCH, n, n, c)
+            measure(f"{name}, {n}x{n}x{c}", lambda x, op=op: op(x, 2), shape, first=False)
+        for name, n, c in NORMS:
+            measure(
+                f"{name}, {n}x{n}x{c}",
+                lambda x, a, b: ops.normalize_batch(x, a, b)[0],
+                (BATCH, n, n, c),
+                (c,),
+                (c,),
+                first=False,
+            )
+    return found
+
+
+# -------------------------------------------------------------------- PyTorch
+
+
+def torch_model(name: str) -> Any:
+    import torch.nn.functional as F
+    from torch import nn
+
+    if name == "cnn":
+        return nn.Sequential(
+            nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(),
+            nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1600, 128), nn.ReLU(), nn.Linear(128, 10),
+        )  # fmt: skip
+
+    def conv_bn(i: int, o: int, k: int, s: int) -> Any:
+        return nn.Sequential(nn.Conv2d(i, o, k, s, k // 2, bias=False), nn.BatchNorm2d(o))
+
+    class Block(nn.Module):
+        def __init__(self, i: int, o: int, s: int) -> None:
+            super().__init__()
+            self.a, self.b = conv_bn(i, o, 3, s), conv_bn(o, o, 3, 1)
+            self.skip = conv_bn(i, o, 1, s) if s != 1 else nn.Identity()
+
+        def forward(self, x: Any) -> Any:
+            return F.relu(self.b(F.relu(self.a(x))) + self.skip(x))
+
+    parts, last = [conv_bn(3, 16, 3, 1), nn.ReLU()], 16
+    for filters in (16, 32, 64):
+        for block in range(2):
+            parts.append(Block(last, filters, 2 if block == 0 and filters != 16 else 1))
+            last = filters
+    return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+def torch_steps(name: str, seconds: float) -> dict[str, float]:
+    import torch
+    import torch.nn.functional as F
+
+    x, y = images(name, BATCH * STEPS)
+    xs = torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2))).split(BATCH)
+    ys = torch.from_numpy(y).split(BATCH)
+    model = torch_model(name)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def epoch() -> None:
+        model.train()
+        for a, b in zip(xs, ys, strict=True):
+            optimizer.zero_grad()
+            F.cross_entropy(model(a), b).backward()
+            optimizer.step()
+
+    def predict() -> Any:
+        model.eval()
+        with torch.no_grad():
+            return torch.cat([model(a) for a in xs])
+
+    found = {f"{name} step": best(epoch, seconds) / STEPS}
+    return {**found, f"{name} predict": best(predict, seconds / 2) / STEPS}
+
+
+def torch_layers(seconds: float) -> dict[str, float]:
+    import torch
+    import torch.nn.functional as F
+
+    found: dict[str, float] = {}
+
+    def measure(
+        key: str, op: Callable[..., Any], shape: tuple, *weights: tuple, first: bool
+    ) -> None:
+        x = torch.randn(shape, requires_grad=not first)
+        w = [torch.randn(s, requires_grad=True) for s in weights]
+        with torch.no_grad():
+            found[f"{key} forward"] = best(lambda: op(x, *w), seconds)
+            g = torch.randn_like(op(x, *w))
+
+        def both() -> None:
+            op(x, *w).backward(g)
+            for t in (x, *w):
+                t.grad = None
+
+        found[f"{key} both"] = best(both, seconds)
+
+    for name, n, c, f, k, s in CONVOLUTIONS:
+        padding = 0 if n in (13, 28) else k // 2
+        measure(
+            f"{name}, {n}x{n}x{c} to {f}",
+            lambda x, w, b, s=s, p=padding: F.relu(F.conv2d(x, w, b, s, p)),
+            (BATCH, c, n, n),
+            (f, c, k, k),
+            (f,),
+            first=c <= 3,
+        )
+    for name, n, c in DEPTHWISE:
+        measure(
+            f"{name}, {n}x{n}x{c}",
+            lambda x, w, c=c: F.conv2d(x, w, None, 1, 1, 1, c),
+            (BATCH, c, n, n),
+            (c, 1, 3, 3),
+            first=False,
+        )
+    for name, n, c in OTHERS:
+        op = F.max_pool2d if name.startswith("max") else F.avg_pool2d
+        measure(f"{name}, {n}x{n}x{c}", lambda x, op=op: op(x, 2), (BATCH, c, n, n), first=False)
+    for name, n, c in NORMS:
+        mean, variance = torch.zeros(c), torch.ones(c)
+        measure(
+            f"{name}, {n}x{n}x{c}",
+            lambda x, a, b, m=mean, v=variance: F.batch_norm(x, m, v, a, b, True, 0.01),
+            (BATCH, c, n, n),
+            (c,),
+            (c,),
+            first=False,
+        )
+    return found
+
+
+# -------------------------------------------------------------------- both
+
+
+def memory(library: str) -> dict[str, float]:
+    """MiB that two epochs of the MNIST network's fit add to the process, data not counted."""
+    x, y = images("cnn", 6400)
+    if library == "picodl":
+        model = picodl_model("cnn")
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for _ in range(2):
+            model.fit(x, y, batch_size=BATCH, verbose=0)
+    else:
+        import torch
+        import torch.nn.functional as F
+
+        xs = torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2))).split(BATCH)
+        ys = torch.from_numpy(y).split(BATCH)
+        model = torch_model("cnn")
+        optimizer = torch.optim.Adam(model.parameters())
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for _ in range(2):
+            for a, b in zip(xs, ys, strict=True):
+                optimizer.zero_grad()
+                F.cross_entropy(model(a), b).backward()
+                optimizer.step()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"memory added by fit": (peak - before) / 1024, "memory of the process": peak / 1024}
+
+
+def child(library: str, what: str, seconds: float) -> dict[str, float]:
+    if library.startswith("torch"):
+        import torch
+
+        if library == "torch1":
+            torch.set_num_threads(1)
+    if what == "memory":
+        return memory(library)
+    kind = "picodl" if library == "picodl" else "torch"
+    if what == "layers":
+        return globals()[f"{kind}_layers"](seconds / 5)
+    return globals()[f"{kind}_steps"](what, seconds)
+
+
+def run(python: str, library: str, what: str, seconds: float) -> dict[str, float]:
+    command = [python, __file__, "--child", library, what, "--seconds", str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ.copy())
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peer", default=sys.executable)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--only", default="cnn,resnet,layers,memory")
+    parser.add_argument("--child", nargs=2)
+    args = parser.parse_args()
+    if args.child:
+        print(json.dumps(child(*args.child, args.seconds)))
+        return
+    print("| what | picodl | PyTorch | PyTorch, one thread | ratio |\n|---|---|---|---|---|")
+    for what in args.only.split(","):
+        shortest: dict[str, dict[str, float]] = {}
+        for _ in range(args.rounds):
+            for library in ("picodl", "torch", "torch1"):
+                python = sys.executable if library == "picodl" else args.peer
+                for key, value in run(python, library, what, args.seconds).items():
+                    row = shortest.setdefault(key, {})
+                    row[library] = min(value, row.get(library, float("inf")))
+        unit = "MiB" if what == "memory" else "ms"
+        for key, row in shortest.items():
+            ratio = min(row["torch"], row["torch1"]) / row["picodl"]
+            cells = " | ".join(f"{row[name]:.2f} {unit}" for name in ("picodl", "torch", "torch1"))
+            print(f"| {key} | {cells} | {ratio:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
