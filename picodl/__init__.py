@@ -1,48 +1,74 @@
 """picodl: deep learning in plain Python on numpy.
 
 Keras's API, an autograd engine that reads in an evening, and training that is fast on a CPU.
+Everything here is imported when it is first used, so that `import picodl` costs next to nothing.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from picodl import (
-    activations,
-    callbacks,
-    config,
-    constraints,
-    initializers,
-    layers,
-    losses,
-    metrics,
-    models,
-    ops,
-    optimizers,
-    random,
-    regularizers,
-    tensor,
-    tree,
-    utils,
-)
-from picodl.config import DTypePolicy
-from picodl.gradient import grad, jacobian, per_sample_grad, value_and_grad
-from picodl.initializers import Initializer
-from picodl.layers import Input, InputSpec, Layer
-from picodl.losses import Loss
-from picodl.metrics import Metric
-from picodl.models import Functional, Model, Sequential
-from picodl.module import Module
-from picodl.module import Parameter as Variable
-from picodl.naming import name_scope
-from picodl.ops import custom_gradient
-from picodl.optimizers import Optimizer
-from picodl.regularizers import Regularizer
-from picodl.symbolic import Symbol as KerasTensor
-from picodl.tensor import Tensor, enable_grad, no_grad
+from picodl import config as config  # settings must be there before anything else
+
+if TYPE_CHECKING:
+    from picodl import activations, backend, callbacks, constraints, datasets, export, initializers
+    from picodl import layers, losses, metrics, models, ops, optimizers, random, regularizers
+    from picodl import saving, scalar, tensor, testing, tree, utils, visualize, wrappers
+    from picodl.config import DTypePolicy
+    from picodl.gradient import grad, jacobian, per_sample_grad, value_and_grad
+    from picodl.initializers import Initializer
+    from picodl.inspection import explain
+    from picodl.layers import Input, InputSpec, Layer
+    from picodl.losses import Loss
+    from picodl.metrics import Metric
+    from picodl.models import Functional, Model, Sequential
+    from picodl.module import Module, Variable
+    from picodl.naming import name_scope
+    from picodl.ops import custom_gradient
+    from picodl.optimizers import Optimizer
+    from picodl.population import Population
+    from picodl.regularizers import Regularizer
+    from picodl.symbolic import KerasTensor
+    from picodl.tensor import Tensor, enable_grad, no_grad
 
 __version__ = "0.1.0"
+
+_MODULES = [
+    "activations", "backend", "callbacks", "config", "constraints", "datasets", "export",
+    "initializers", "layers", "losses", "metrics", "models", "naming", "ops", "optimizers",
+    "parallel", "random", "regularizers", "saving", "scalar", "tensor", "testing", "tree", "utils",
+    "visualize", "wrappers",
+]  # fmt: skip
+_NAMES = {
+    "config": "DTypePolicy",
+    "gradient": "grad jacobian per_sample_grad value_and_grad",
+    "initializers": "Initializer",
+    "inspection": "explain",
+    "layers": "Input InputSpec Layer",
+    "losses": "Loss",
+    "metrics": "Metric",
+    "models": "Functional Model Sequential",
+    "module": "Module Variable",
+    "naming": "name_scope",
+    "ops": "custom_gradient",
+    "optimizers": "Optimizer",
+    "population": "Population",
+    "regularizers": "Regularizer",
+    "symbolic": "KerasTensor",
+    "tensor": "Tensor enable_grad no_grad",
+}
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = [
+    "DTypePolicy", "Functional", "Initializer", "Input", "InputSpec", "KerasTensor", "Layer",
+    "Loss", "Metric", "Model", "Module", "Optimizer", "Population", "Regularizer", "Sequential",
+    "Tensor", "Variable", "activations", "backend", "callbacks", "config", "constraints",
+    "custom_gradient", "datasets", "enable_grad", "explain", "export", "grad", "initializers",
+    "jacobian", "layers", "losses", "metrics", "models", "name_scope", "no_grad", "ops",
+    "optimizers", "per_sample_grad", "random", "regularizers", "saving", "scalar", "tensor",
+    "testing", "tree", "utils", "value_and_grad", "version", "visualize", "wrappers",
+]  # fmt: skip
 
 
 def version() -> str:
@@ -50,27 +76,15 @@ def version() -> str:
     return __version__
 
 
-# imported when first used: what a training script may not need
-_LAZY = ("backend", "datasets", "export", "saving", "scalar", "testing", "visualize", "wrappers")
-_LAZY_NAMES = {"explain": "inspection", "Population": "population"}
-
-
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
+    if name in _MODULES:
         return importlib.import_module(f"picodl.{name}")
-    if name in _LAZY_NAMES:
-        return getattr(importlib.import_module(f"picodl.{_LAZY_NAMES[name]}"), name)
+    if name in _HOME:
+        found = getattr(importlib.import_module(f"picodl.{_HOME[name]}"), name)
+        globals()[name] = found
+        return found
     raise AttributeError(f"module 'picodl' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY, *_LAZY_NAMES])
-
-
-__all__ = [
-    "DTypePolicy", "Functional", "Initializer", "Input", "InputSpec", "KerasTensor", "Layer",
-    "Loss", "Metric", "Model", "Module", "Optimizer", "Regularizer", "Sequential", "Tensor",
-    "Variable", "activations", "callbacks", "config", "constraints", "custom_gradient",
-    "enable_grad", "initializers", "layers", "losses", "metrics", "models", "name_scope",
-    "no_grad", "ops", "optimizers", "random", "regularizers", "tensor", "tree", "utils", "version",
-]  # fmt: skip
+    return sorted({*globals(), *__all__})

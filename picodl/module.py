@@ -146,6 +146,9 @@ def _restore_parameter(data: Array, requires_grad: bool, state: dict[str, Any]) 
     return parameter
 
 
+Variable = Parameter  # the name that users know
+
+
 class Module:
     """Something with parameters: they are found in its attributes whenever they are asked for.
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from picodl import config, tree
-from picodl.tensor import Tensor, add_operators, op_of
+from picodl.dispatch import op_of
+from picodl.tensor import Tensor, add_operators
 from picodl.typing import Shape
 
 _creation = itertools.count(1)
@@ -92,6 +93,7 @@ class Symbol:
 
 
 add_operators(Symbol)
+KerasTensor = Symbol  # the name that users know
 
 
 class Step:

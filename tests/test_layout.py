@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "picodl"
 
 # from the ground floor up; modules of one line may know each other
 FLOORS = [
-    {"typing", "config", "tree", "naming", "parallel", "scalar", "memory"},
+    {"typing", "config", "dispatch", "tree", "naming", "parallel", "scalar", "memory"},
     {"tensor"},
     {"saving.registry", "saving.serialization"},
     {"symbolic", "families"},
@@ -32,6 +32,7 @@ FLOORS = [
         "inspection",
         "population",
         "sequence_data",
+        "backend",
         "__main__",
     },
 ]

@@ -54,7 +54,7 @@ class CompiledLoss:
         for place, identifier in enumerate(given):
             if identifier is not None:
                 loss = _loss_object(identifier, targets[place], outputs[place])
-                _warn_of_single_class(loss, outputs[place])
+                _warn_of_single_unit(outputs[place])
                 weight = 1.0 if weights[place] is None else float(weights[place])
                 self.parts.append((place, loss, weight))
         self.built = True
@@ -318,17 +318,8 @@ def _masked(weight: Any, mask: Any) -> Array:
     return keep * weight
 
 
-def _warn_of_single_class(loss: Any, y_pred: Any) -> None:
-    if _shape(y_pred)[-1:] != (1,):
-        return
-    if isinstance(loss, (losses.CategoricalCrossentropy, losses.SparseCategoricalCrossentropy)):
-        warnings.warn(
-            f"{type(loss).__name__} on an output with a single unit is always 0: a softmax over "
-            "one class is 1. For two classes use one sigmoid unit with binary_crossentropy, or two "
-            "units.",
-            stacklevel=4,
-        )
-    elif "crossentropy" in loss.name and y_pred.data.size and np.all(y_pred.data == 1):
+def _warn_of_single_unit(y_pred: Any) -> None:
+    if _shape(y_pred)[-1:] == (1,) and y_pred.data.size and np.all(y_pred.data == 1):
         warnings.warn(
             "The single output unit is 1 for every sample, as a softmax over one unit always is. "
             'Use activation="sigmoid" for two classes, or one unit per class.',

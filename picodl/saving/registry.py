@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -68,11 +70,20 @@ def kind_of_module(module: str | None) -> str | None:
     return places[0] if places else ("model" if len(parts) == 1 else None)
 
 
+@functools.cache
+def load_all() -> None:
+    """Import every package of picodl that makes its objects known here, as nobody else may have."""
+    for package in ("layers", "losses", "metrics", "models", "optimizers", "activations",
+                    "initializers", "regularizers", "constraints", "ops", "random"):  # fmt: skip
+        importlib.import_module(f"picodl.{package}")
+
+
 def find_builtin(name: str, kind: str | None = None) -> tuple[Any, str]:
     """picodl's own object of that name with its kind, or (None, "").
 
     Layers and models are looked up together, since each may stand where the other does.
     """
+    load_all()
     wanted = {"layer": ("layer", "model"), "model": ("model", "layer")}.get(kind or "", (kind,))
     for known in _kinds if kind is None else wanted:
         found = _kinds.get(known or "", ("", {}))[1].get(name)
