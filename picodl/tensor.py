@@ -16,6 +16,7 @@ import numpy as np
 
 from picodl import config
 from picodl.config import thread
+from picodl.dispatch import holds_floats, op_of
 from picodl.typing import Array, Backward, Shape
 
 _creation = itertools.count(1)
@@ -220,7 +221,7 @@ class Tensor:
         if function is not None:
             return function(*args, **kwargs)
         result = func(*_plain(args), **_plain(kwargs))
-        if thread.recording and _holds_floats(result) and _asks_gradient([args, kwargs]):
+        if thread.recording and holds_floats(result) and _asks_gradient([args, kwargs]):
             raise TypeError(
                 f"numpy.{func.__name__} would lose the gradient of a Tensor: picodl.ops has no "
                 "such function. Compose it, or pass .numpy() for the plain array."
@@ -290,36 +291,6 @@ class Tensor:
 
     def __ge__(self, other: Any) -> Any:
         return self.data >= _plain(other)
-
-
-# numpy's functions whose later arguments stand in another order: how many may come by position
-_BY_POSITION = {
-    **dict.fromkeys(("sum", "mean", "std", "var", "prod", "max", "min", "amax", "amin"), 2),
-    **dict.fromkeys(("argmax", "argmin", "any", "all", "ptp", "median", "nanmedian"), 2),
-    **dict.fromkeys(("nansum", "nanmean", "nanstd", "nanvar", "nanprod", "nanmax", "nanmin"), 2),
-    **dict.fromkeys(("quantile", "percentile", "nanquantile", "nanpercentile"), 3),
-    **dict.fromkeys(("unique", "nan_to_num", "copy"), 1),
-}
-
-
-def op_of(func: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
-    """The op that answers a numpy function called on a Tensor or Symbol, or None.
-
-    Raises:
-        TypeError: if arguments came by position that mean something else to the op.
-    """
-    from picodl import ops
-
-    name = func.__name__
-    if func.__module__ not in ("numpy", "numpy.linalg") or name == "lstsq":  # it returns more
-        return None
-    function = getattr(ops, name, None)
-    if function is not None and len(args) > _BY_POSITION.get(name, len(args)):
-        raise TypeError(
-            f"numpy.{name} on a {type(args[0]).__name__}: pass the arguments after the first "
-            f"{_BY_POSITION[name]} by name, or use picodl.ops.{name}."
-        )
-    return function
 
 
 _BINARY = {
@@ -603,13 +574,6 @@ def _holds_tensor(data: Any) -> bool:
     return any(
         isinstance(x, Tensor) or (isinstance(x, (list, tuple)) and _holds_tensor(x)) for x in data
     )
-
-
-def _holds_floats(result: Any) -> bool:
-    """Whether there is an array of floats among the results of a numpy function."""
-    if isinstance(result, (list, tuple)):
-        return any(_holds_floats(part) for part in result)
-    return getattr(result, "dtype", np.dtype(bool)).kind == "f"
 
 
 def _asks_gradient(x: Any) -> bool:
