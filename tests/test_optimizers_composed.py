@@ -167,3 +167,21 @@ def test_lbfgs_trains_a_model_through_fit():
     model.compile(LBFGS(), "mse")
     history = model.fit(x, y, batch_size=60, epochs=6, verbose=0).history["loss"]
     assert history[-1] < 1e-3 < history[0]
+
+
+def test_a_float16_model_gets_one_loss_scale_and_keeps_it_in_files(tmp_path):
+    import picodl
+    from picodl import config, layers, models
+
+    config.set_dtype_policy("mixed_float16")
+    try:
+        model = picodl.Sequential([picodl.Input((3,)), layers.Dense(1)])
+        model.compile(LossScaleOptimizer(SGD(0.1), initial_scale=64.0), "mse")
+        assert isinstance(model.optimizer.inner_optimizer, SGD)
+        model.fit(np.ones((4, 3)), np.ones((4, 1)), verbose=0)
+        model.save(tmp_path / "m.keras")
+        again = models.load_model(tmp_path / "m.keras")
+    finally:
+        config.set_dtype_policy(None)
+    assert isinstance(again.optimizer.inner_optimizer, SGD)
+    assert int(again.optimizer.iterations) == 1 and again.optimizer.dynamic_scale == 64

@@ -88,7 +88,8 @@ class Steps(Layer):
         compiled_metrics = CompiledMetrics(metrics, weighted_metrics)
         self.optimizer = optimizers.get(optimizer)
         if auto_scale_loss and self.dtype_policy.name == "mixed_float16":
-            self.optimizer = optimizers.LossScaleOptimizer(self.optimizer)
+            if not isinstance(self.optimizer, optimizers.LossScaleOptimizer):
+                self.optimizer = optimizers.LossScaleOptimizer(self.optimizer)
         self._compiled_loss = compiled_loss
         self._compiled_metrics = compiled_metrics
         self._compile_options = {
