@@ -157,7 +157,11 @@ class Tensor:
         return format(self.data.item() if spec and self.data.size == 1 else self.data, spec)
 
     def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(len(self.data)))
+        if not self.data.ndim:
+            raise TypeError("A Tensor without axes cannot be iterated over.")
+        from picodl import ops
+
+        return iter(ops.unstack(self))  # the rows share one gradient array
 
     __hash__ = object.__hash__  # == compares elements, so the hash is the identity
 

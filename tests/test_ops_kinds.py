@@ -220,3 +220,15 @@ def test_numpy_arguments_in_another_order_are_asked_for_by_name():
         np.broadcast_arrays(x, A)
     with pytest.raises(TypeError, match="after the first 2 by name"):
         np.sum(Symbol((None, 4), "float32"), 0, None)
+
+
+def test_iteration_over_a_tensor_is_recorded():
+    x = Tensor(A, requires_grad=True)
+    total = None
+    for i, row in enumerate(x):
+        part = (row * i).sum()
+        total = part if total is None else total + part
+    total.backward()
+    np.testing.assert_array_equal(x.grad, np.repeat([[0.0], [1.0], [2.0]], 4, 1))
+    with pytest.raises(TypeError, match="without axes"):
+        list(Tensor(1.0))
