@@ -87,9 +87,9 @@ class Steps(Layer):
         compiled_loss = CompiledLoss(loss, loss_weights)
         compiled_metrics = CompiledMetrics(metrics, weighted_metrics)
         self.optimizer = optimizers.get(optimizer)
-        if auto_scale_loss and self.dtype_policy.name == "mixed_float16":
-            if not isinstance(self.optimizer, optimizers.LossScaleOptimizer):
-                self.optimizer = optimizers.LossScaleOptimizer(self.optimizer)
+        scaled = isinstance(self.optimizer, optimizers.LossScaleOptimizer)
+        if auto_scale_loss and not scaled and self.dtype_policy.name == "mixed_float16":
+            self.optimizer = optimizers.LossScaleOptimizer(self.optimizer)
         self._compiled_loss = compiled_loss
         self._compiled_metrics = compiled_metrics
         self._compile_options = {
