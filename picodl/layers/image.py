@@ -207,7 +207,8 @@ def _range(layer: Layer, argument: str, value: Any, lowest: float = -math.inf) -
     Raises:
         ValueError: naming the layer, for anything else.
     """
-    pair = value if isinstance(value, (list, tuple)) else (-value if value else 0, value)
+    number = isinstance(value, (int, float))
+    pair = (-value, value) if number else value if isinstance(value, (list, tuple)) else ()
     numbers = [v for v in pair if isinstance(v, (int, float)) and not isinstance(v, bool)]
     if len(pair) != 2 or len(numbers) != 2 or pair[0] > pair[1] or pair[0] < lowest:
         raise ValueError(
