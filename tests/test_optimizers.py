@@ -657,3 +657,14 @@ def test_averages_of_unused_parameters_stay_their_weights():
     optimizer.apply([np.zeros(1), np.zeros(1)], [a, late])
     optimizer.finalize_variable_values([a, b, late])
     assert b.data[0] == 7 and late.data[0] == 3
+
+
+def test_signatures_name_all_options():
+    import inspect
+
+    found = list(inspect.signature(optimizers.Adam).parameters)
+    assert found == [
+        "learning_rate", "beta_1", "beta_2", "epsilon", "amsgrad", "weight_decay", "clipnorm",
+        "clipvalue", "global_clipnorm", "use_ema", "ema_momentum", "ema_overwrite_frequency",
+        "loss_scale_factor", "gradient_accumulation_steps", "name", "parameter_groups",
+    ]  # fmt: skip

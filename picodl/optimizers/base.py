@@ -74,6 +74,7 @@ class Optimizer(State):
     elementwise: bool = True
     _per_variable: bool = False  # whether update_step has Keras's form
     hyperparameters: tuple[str, ...] = ()  # attributes that get_config adds
+    __signature__: inspect.Signature
     uses_closure: bool = False  # whether a step is `minimize(closure, parameters)`, as for LBFGS
 
     def __init__(
@@ -115,6 +116,11 @@ class Optimizer(State):
             kinds = [p.kind for p in inspect.signature(rule).parameters.values()]
             cls._per_variable = kinds == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 4
             cls.elementwise = cls.elementwise and not cls._per_variable
+        own = dict(inspect.signature(cls.__init__).parameters)
+        if own.pop("options", None) is not None:  # show the options of all by name
+            shared = inspect.signature(Optimizer.__init__).parameters.values()
+            more = [p.replace(kind=p.KEYWORD_ONLY) for p in shared if p.name not in own]
+            cls.__signature__ = inspect.Signature([*own.values()][1:] + more[:-1])
 
     def update_step(self, gradient: Any, variable: Any, *args: Any) -> None:
         """The rule: change the variable and the slots in place.

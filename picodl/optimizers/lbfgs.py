@@ -50,10 +50,10 @@ class LBFGS(Optimizer):
         tolerance_change: float = 1e-9,
         history_size: int = 10,
         name: str | None = None,
-        **options: Any,
+        **unused: Any,
     ) -> None:
-        options.pop("learning_rate", None)  # in configs, and without a meaning here
-        for option, value in options.items():
+        unused.pop("learning_rate", None)  # in configs, and without a meaning here
+        for option, value in unused.items():
             if value not in (None, False) and (option, value) != ("ema_momentum", 0.99):
                 raise ValueError(f"LBFGS has no option {option}: it searches along a line.")
         super().__init__(1.0, name=name)
