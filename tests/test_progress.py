@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import types
 from typing import Any
 
 import numpy as np
@@ -127,3 +128,16 @@ def test_progbar_averages_what_is_not_stateful(capsys: Any) -> None:
     assert capsys.readouterr().out.endswith(" - mean: 4.0000 - last: 5.0000\n")
     bar.update(4)
     assert capsys.readouterr().out == ""  # the line is written once
+
+
+def test_notebook_without_widgets_gets_the_plain_bar(monkeypatch: Any, capsys: Any) -> None:
+    shell = type("ZMQInteractiveShell", (), {})()
+    notebook = types.SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert resolve_verbose("auto") == 1
+    model = picodl.Sequential([picodl.Input((2,)), layers.Dense(1)])
+    model.compile("sgd", loss="mse")
+    model.fit(np.ones((8, 2), "float32"), np.ones((8, 1), "float32"), epochs=2)
+    out, err = capsys.readouterr()
+    assert out == "" and "Epoch 2/2 100%" in err

@@ -206,9 +206,11 @@ class Progbar:
         bar, values = self._bar, self._values()
         bar.n = self.step
         bar.postfix = self._speed(seconds) + values
-        room = bar.ncols - len(self.description) - len(values) - 60
+        room = (bar.ncols or 0) - len(self.description) - len(values) - 60
         if self.target is None:
             bar.bar_format = _NO_TOTAL
+        elif bar.ncols is None:  # a widget, which finds its own width
+            bar.bar_format = _BAR.replace(":WIDTH", "")
         elif room < 4:
             bar.bar_format = _NO_BAR
         else:
@@ -338,11 +340,11 @@ def _make_bar(target: int | None, description: str, seconds: float) -> Any:
 
     import tqdm
 
-    kind = tqdm.tqdm
+    kind, widget = tqdm.tqdm, False
     if in_notebook() and importlib.util.find_spec("ipywidgets"):
         import tqdm.notebook
 
-        kind = tqdm.notebook.tqdm  # the plain bar works in a notebook too
+        kind, widget = tqdm.notebook.tqdm, True  # else the plain bar, which works there too
 
     class Bar(kind):  # type: ignore[valid-type, misc]
         monitor_interval = 0  # no watching thread
@@ -351,9 +353,9 @@ def _make_bar(target: int | None, description: str, seconds: float) -> Any:
         total=target,
         desc=description,
         leave=True,
-        ncols=shutil.get_terminal_size().columns - 1,
+        ncols=None if widget else shutil.get_terminal_size().columns - 1,
         nrows=20,  # a terminal of unknown size would hide the bar
-        delay=1,  # nothing is drawn here
+        delay=0 if widget else 1,  # nothing is drawn here, but a widget must be shown
         file=sys.stderr,
     )
     bar.set_description_str(description, refresh=False)
