@@ -288,6 +288,52 @@ def test_lambdas_are_refused_when_saving_and_loading(tmp_path):
     assert np.array_equal(back.predict(X, verbose=0), named.predict(X, verbose=0))
 
 
+def test_a_lambda_of_keras_takes_the_function_that_is_passed(tmp_path):
+    named = P.Sequential([P.Input((4,)), layers.Lambda(twice, name="lam"), layers.Dense(1)])
+    named.save(tmp_path / "x.keras")
+    with zipfile.ZipFile(tmp_path / "x.keras") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    config = json.loads(members["config.json"])
+    code = {"class_name": "__lambda__", "config": {"code": "4wEAAAA=", "defaults": None}}
+    config["config"]["layers"][1]["config"] |= {"function": code, "function_type": "lambda"}
+    members["config.json"] = json.dumps(config)
+    with zipfile.ZipFile(tmp_path / "y.keras", "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    with pytest.raises(ValueError, match=r'custom_objects=\{"lam": function\}'):
+        saving.load_model(tmp_path / "y.keras")
+    back = saving.load_model(tmp_path / "y.keras", {"lam": twice})
+    assert np.array_equal(back.predict(X, verbose=0), named.predict(X, verbose=0))
+
+
+def test_ops_in_a_graph_are_written_as_keras_writes_them(tmp_path):
+    x = P.Input((4,))
+    y = P.ops.concatenate([P.ops.relu(x) * 2.0, P.ops.mean(x, axis=-1, keepdims=True)], axis=-1)
+    model = P.Model(x, P.ops.reshape(y[:, 1:], (-1, 2, 2)))
+    config = json.loads(model.to_json())["config"]
+    found = {e["class_name"]: e for e in config["layers"]}
+    assert found["Relu"]["module"] == "keras.src.ops.nn"
+    assert found["Concatenate"]["module"] == "keras.src.ops.numpy"
+    assert found["Concatenate"]["config"]["axis"] == -1
+    assert found["Mean"]["config"] | {"axis": -1, "keepdims": True} == found["Mean"]["config"]
+    assert found["Reshape"]["config"]["newshape"] == [-1, 2, 2]
+    assert found["Multiply"]["inbound_nodes"][0]["args"][1] == 2.0
+    for name in ("x.keras", "x.h5"):
+        model.save(tmp_path / name)
+        back = saving.load_model(tmp_path / name)
+        assert np.array_equal(back.predict(X, verbose=0), model.predict(X, verbose=0))
+
+
+def test_vocabularies_beside_the_config_are_read(tmp_path):
+    x = P.Input((1,), dtype="string")
+    model = P.Model(x, layers.StringLookup()(x), name="words")
+    model.save(tmp_path / "x.keras")
+    with zipfile.ZipFile(tmp_path / "x.keras", "a") as archive:
+        archive.writestr("assets/layers/string_lookup/vocabulary.txt", "red\ngreen\n")
+    back = saving.load_model(tmp_path / "x.keras")
+    assert back.layers[-1].get_vocabulary() == ["[UNK]", "red", "green"]
+
+
 def twice(x):
     return 2 * x
 

@@ -374,7 +374,7 @@ def test_sizes_in_a_config_cost_nothing(units, good, tmp_path):
                     "function": {"class_name": "__lambda__", "config": {"code": "4wAA"}},
                 },
             },
-            "lam.*never runs",
+            "lam.*never run",
         ),
         ({"module": "keras.layers", "class_name": "TFSMLayer", "config": {}}, "TFSMLayer"),
         ("dense", "InputLayer|layers|dense|config"),

@@ -249,8 +249,11 @@ class Discretization(Preprocessing):
             "epsilon": self.epsilon,
             "output_mode": self.output_mode,
             "sparse": False,
-            **({} if self.num_bins is None else {"adapted": self.bin_boundaries}),
+            **({"adapted": self.bin_boundaries} if self._adapted() else {}),
         }
+
+    def _adapted(self) -> bool:
+        return self.num_bins is not None and self.bin_boundaries is not None
 
     @classmethod
     def from_config(cls, config: Config) -> Any:

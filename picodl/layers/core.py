@@ -252,10 +252,20 @@ class Lambda(Layer):
     def from_config(cls, config: Config) -> Any:
         from picodl.saving import serialization
 
-        function = config["function"]
-        if not callable(function):
+        function, name = config["function"], config.get("name")
+        written = function.get("class_name") if isinstance(function, dict) else None
+        if written == "__lambda__" or isinstance(function, (list, str)):  # code, in Keras's files
+            function = serialization.registry.find_custom(name)
+            if function is None:
+                raise ValueError(
+                    f"Lambda layer {name!r} holds code, which is never run from a file. Pass the "
+                    f'function as custom_objects={{"{name}": function}}.'
+                )
+        elif not callable(function):
             function = serialization.deserialize_keras_object(function)
-        return cls(**{**config, "function": function})
+        code = ("function_type", "module", "output_shape_type", "output_shape_module")
+        kept = {key: value for key, value in config.items() if key not in code}
+        return cls(**{**kept, "function": function})
 
 
 class Wrapper(Layer):

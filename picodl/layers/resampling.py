@@ -234,6 +234,9 @@ class ZeroPadding1D(ZeroPadding):
 
     rank = 1
 
+    def get_config(self) -> Config:
+        return {**super().get_config(), "padding": self.padding[0]}
+
 
 class ZeroPadding2D(ZeroPadding):
     """Zeros around images; see `ZeroPadding` for the arguments."""

@@ -48,6 +48,8 @@ class SpatialDropout(Dropout):
     def get_config(self) -> Config:
         config = super().get_config()
         del config["noise_shape"]
+        if config["trainable"]:  # Keras's classes do not take it
+            del config["trainable"]
         return {**config, "data_format": self.data_format}
 
 

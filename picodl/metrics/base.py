@@ -47,7 +47,10 @@ class Metric:
 
     def __init__(self, dtype: Any = None, name: str | None = None) -> None:
         self.name = auto_name(to_snake_case(type(self).__name__)) if name is None else name
-        self._dtype = None if dtype is None else config.as_policy(dtype).compute_dtype
+        if isinstance(dtype, str) and dtype.startswith(("int", "uint")):
+            self._dtype: str | None = dtype  # counts
+        else:
+            self._dtype = None if dtype is None else config.as_policy(dtype).compute_dtype
         self._variables: list[Parameter] = []
 
     @property

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from picodl import ops, tree
 from picodl.layers.base import Layer
 from picodl.layers.core import InputLayer
+from picodl.models import operations
 from picodl.models.graph import Graph, Node, Slot
 from picodl.models.model import Model
 from picodl.symbolic import Symbol
@@ -76,17 +75,12 @@ def graph_config(graph: Graph) -> Config:
         call, name, nodes = calls[key]
         if isinstance(call, Layer):
             entry = serialization.serialize_keras_object(call)
+            given = [(node.args, node.kwargs) for node in nodes]
         else:
-            entry = {
-                "module": f"keras.src.ops.{_module(call.__name__)}",
-                "class_name": _class_name(call.__name__),
-                "config": {"name": name},
-                "registered_name": None,
-            }
-        inbound = [
-            {"args": serialize(_plain_keys(node)), "kwargs": serialize(node.kwargs)}
-            for node in nodes
-        ]
+            args = _plain_keys(nodes[0])
+            entry, *given = operations.entry_of(call, name, args, nodes[0].kwargs, _holds_slot)
+            entry["config"] = serialize(entry["config"])
+        inbound = [{"args": serialize(args), "kwargs": serialize(kwargs)} for args, kwargs in given]
         entries.append({**entry, "name": name, "inbound_nodes": inbound})
 
     def address(numbers: list[int], structure: Any) -> Any:
@@ -100,29 +94,6 @@ def graph_config(graph: Graph) -> Config:
     }
 
 
-# where Keras keeps the classes of its operations; all others lie in keras.src.ops.numpy
-_MODULES = {
-    "nn": """adaptive_average_pool adaptive_max_pool average_pool batch_normalization
-        binary_crossentropy categorical_crossentropy celu conv conv_transpose ctc_decode ctc_loss
-        depthwise_conv dot_product_attention elu fold gelu glu hard_shrink hard_sigmoid hard_silu
-        hard_tanh layer_normalization leaky_relu log_sigmoid log_softmax max_pool moments multi_hot
-        normalize one_hot psnr relu relu6 rms_normalization selu separable_conv sigmoid silu
-        soft_shrink softmax softplus softsign sparse_categorical_crossentropy sparse_plus
-        sparse_sigmoid sparsemax squareplus tanh_shrink threshold unfold""",
-    "math": """erf erfinv extract_sequences in_top_k logdet logsumexp rsqrt segment_max segment_sum
-        top_k""",
-    "core": """associative_scan cast cond fori_loop map saturate_cast scan scatter scatter_update
-        slice slice_update stop_gradient switch unstack vectorized_map while_loop""",
-    "linalg": "cholesky det eig eigh inv lstsq lu_factor norm qr solve solve_triangular svd",
-    "image": """affine_transform crop_images extract_patches map_coordinates pad_images resize
-        rgb_to_grayscale rgb_to_hsv hsv_to_rgb""",
-}
-
-
-def _module(op: str) -> str:
-    return next((m for m, names in _MODULES.items() if op in names.split()), "numpy")
-
-
 def _plain_keys(node: Node) -> Any:
     """The arguments of a node; a tuple of integers as an index gets an Ellipsis, so that JSON,
     which knows no tuples, does not turn it into an array of indices."""
@@ -132,8 +103,8 @@ def _plain_keys(node: Node) -> Any:
     return (node.args[0], (*key, ...) if all(isinstance(k, int) for k in key) else key)
 
 
-def _class_name(op: str) -> str:
-    return "".join(part.capitalize() for part in op.split("_"))
+def _holds_slot(value: Any) -> bool:
+    return any(isinstance(part, Slot) for part in tree.flatten(value))
 
 
 def _free_name(name: str, taken: set[str]) -> str:
@@ -189,13 +160,6 @@ def functional_from_config(cls: Any, config: Config, custom_objects: Any = None)
         return model
 
 
-@functools.cache
-def operations() -> dict[str, Any]:
-    """The ops that a graph may hold, by Keras's class names: Relu, GetItem, ..."""
-    functions = {n: f for n, f in vars(ops).items() if inspect.isfunction(f)}
-    return {_class_name(n): f for n, f in functions.items() if not n.startswith("_")}
-
-
 def entry_name(entry: Config) -> str:
     """The name of a layer's entry."""
     return str(entry.get("name") or entry["config"]["name"])
@@ -204,12 +168,9 @@ def entry_name(entry: Config) -> str:
 def _make_layer(entry: Config) -> Any:
     from picodl.saving import serialization
 
-    module = str(entry.get("module") or "")
-    if module.startswith("keras.src.ops"):
-        found = operations().get(entry["class_name"])
-        if found is None:
-            raise ValueError(f"The model uses the operation {entry['class_name']!r}, unknown here.")
-        return found
+    if operations.is_operation(entry):
+        settings = serialization.deserialize_keras_object(entry.get("config") or {})
+        return operations.operation_of(entry, settings)
     return serialization.deserialize_keras_object(
         {k: v for k, v in entry.items() if k not in ("inbound_nodes", "name")}, kind="layer"
     )

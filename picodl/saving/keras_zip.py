@@ -16,6 +16,7 @@ from picodl.saving.checksum import crc32_of_stretch
 from picodl.saving.files import FileError, Window, atomic_write
 from picodl.saving.hdf5 import open_hdf5
 from picodl.saving.items import make_rest, without_memory
+from picodl.saving.layout import places
 from picodl.saving.limits import CONFIG_BYTES, ITEMS, MIB, parse_json
 from picodl.saving.serialization import (
     ConfigError,
@@ -184,6 +185,7 @@ def read_model(members: Archive | Folder, compile: bool = True) -> Any:
     training = config.pop("compile_config", None) if isinstance(config, dict) else None
 
     def fill(model: Any) -> None:
+        read_assets(members, model)
         with open_weights(members, model) as file, open_hdf5(file) as root:
             read_weights(root, model)
             if compile and training:
@@ -191,6 +193,18 @@ def read_model(members: Archive | Folder, compile: bool = True) -> Any:
                 read_optimizer(root, model)
 
     return make_model(config, fill, CONFIG)
+
+
+def read_assets(members: Archive | Folder, model: Any) -> None:
+    """Give lookup layers the vocabularies that Keras keeps beside the config."""
+    for place in places(model):
+        name = f"assets/{place.path}/vocabulary.txt"
+        if hasattr(place.owner, "set_vocabulary") and name in members:
+            try:
+                tokens = members.read(name, CONFIG_BYTES).decode("utf-8").splitlines()
+            except UnicodeDecodeError as error:
+                raise FileError(f"{name} is not UTF-8 text: {error}") from error
+            place.owner.set_vocabulary(tokens)
 
 
 def open_weights(members: Archive | Folder, model: Any) -> Any:

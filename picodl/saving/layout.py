@@ -18,6 +18,7 @@ class Place(NamedTuple):
     path: str
     name: str
     variables: list[Any]
+    owner: Any = None
 
     def items(self) -> Iterator[tuple[str, Any]]:
         """(path of the dataset, variable) of each variable."""
@@ -43,7 +44,7 @@ def places(model: Module) -> list[Place]:
         seen.add(id(module))
         own = [v for v in own_variables(module) if id(v) not in taken]
         taken.update(id(v) for v in own)
-        found.append(Place(path, getattr(module, "name", type(module).__name__), own))
+        found.append(Place(path, getattr(module, "name", type(module).__name__), own, module))
         stack.extend(reversed([(_join(path, name), m) for name, m in _children(module)]))
     return found
 
