@@ -50,6 +50,9 @@ class Trainer(Steps):
     ) -> History:
         """Train the model.
 
+        Other threads may predict meanwhile: they see the weights between two steps or amid one.
+        One model is trained by one thread at a time.
+
         Args:
             x: inputs: an array, a list or dict of arrays, or an iterable of batches.
             y: targets, in the structure of the outputs; None for an iterable.
