@@ -110,6 +110,20 @@ MODELS = {
         _l("AveragePooling1D", 3, strides=1, padding="same"),
         _l("GlobalAveragePooling1D"),
     ),
+    "transposed": chain(
+        (3, 4, 2),
+        _l("Conv2DTranspose", 4, (2, 3), strides=(2, 1), activation="relu"),
+        _l("GroupNormalization", 2),
+        _l("Conv2DTranspose", 2, 3, strides=2, padding="same"),
+        _l("Conv2DTranspose", 2, 1, strides=3),
+    ),
+    "transposed sequences": chain(
+        (5, 2),
+        _l("Conv1DTranspose", 4, 4, strides=2, padding="same"),
+        _l("Conv1DTranspose", 3, 3, strides=2, output_padding=1, use_bias=False),
+        _l("RMSNormalization"),
+        lambda: layers.TimeDistributed(layers.Dense(2, "tanh")),
+    ),
     "joined images": _joined_images,
     "lstm": chain(
         (6, 3),

@@ -78,6 +78,29 @@ static void depthwise_NAME(const float *x, int h, int width, int c, const TYPE *
 }
 """
 
+_CONV_TRANSPOSE = """\
+/* x (h, width, c) with w (kh, kw, f, c): each pixel writes its kernel into y (oh, ow, f) */
+static void conv_transpose(const float *x, int h, int width, int c, const float *w,
+                           const float *b, int kh, int kw, int f, int sh, int sw, int top,
+                           int left, int dh, int dw, float *y, int oh, int ow) {
+    for (int j = 0; j < oh * ow * f; j++) y[j] = b ? b[j % f] : 0.0f;
+    for (int p = 0; p < h; p++)
+        for (int q = 0; q < width; q++, x += c)
+            for (int u = 0; u < kh; u++) {
+                const int row = p * sh + u * dh - top;
+                if (row < 0 || row >= oh) continue;
+                for (int v = 0; v < kw; v++) {
+                    const int col = q * sw + v * dw - left;
+                    if (col < 0 || col >= ow) continue;
+                    const float *k = w + (u * kw + v) * f * c;
+                    float *out = y + (row * ow + col) * f;
+                    for (int j = 0; j < f; j++)
+                        for (int i = 0; i < c; i++) out[j] += x[i] * k[j * c + i];
+                }
+            }
+}
+"""
+
 _EMBEDDING = """\
 /* rows of w (n, m) by their numbers; 1 for a number outside of the table */
 static int embedding_NAME(const float *ids, int count, const TYPE *w, const float *scale, int n,
@@ -224,21 +247,31 @@ static void scale_shift(const float *x, int rows, int c, const float *scale, con
 }
 """
 
-_LAYER_NORM = """\
-static void layer_norm(const float *x, int rows, int c, const float *gamma, const float *beta,
-                       float epsilon, float *y) {
-    for (int r = 0; r < rows; r++, x += c, y += c) {
-        float mean = 0.0f, square = 0.0f;
-        for (int j = 0; j < c; j++) mean += x[j];
-        mean /= (float)c;
-        for (int j = 0; j < c; j++) square += (x[j] - mean) * (x[j] - mean);
-        const float factor = 1.0f / sqrtf(square / (float)c + epsilon);
-        for (int j = 0; j < c; j++) {
-            y[j] = (x[j] - mean) * factor;
-            if (gamma) y[j] *= gamma[j];
-            if (beta) y[j] += beta[j];
+_NORMALIZE = """\
+/* over each sample's rows of c numbers, in groups of channels; rows = 1 for the last axis alone;
+   without center by the root mean square */
+static void normalize(const float *x, int times, int rows, int c, int groups, int center,
+                      const float *gamma, const float *beta, float epsilon, float *y) {
+    const int part = c / groups;
+    for (int t = 0; t < times; t++, x += rows * c, y += rows * c)
+        for (int g = 0; g < c; g += part) {
+            float mean = 0.0f, square = 0.0f;
+            for (int r = 0; center && r < rows; r++)
+                for (int j = g; j < g + part; j++) mean += x[r * c + j];
+            mean /= (float)(rows * part);
+            for (int r = 0; r < rows; r++)
+                for (int j = g; j < g + part; j++) {
+                    const float d = x[r * c + j] - mean;
+                    square += d * d;
+                }
+            const float factor = 1.0f / sqrtf(square / (float)(rows * part) + epsilon);
+            for (int r = 0; r < rows; r++)
+                for (int j = g; j < g + part; j++) {
+                    float v = (x[r * c + j] - mean) * factor;
+                    if (gamma) v *= gamma[j];
+                    y[r * c + j] = beta ? v + beta[j] : v;
+                }
         }
-    }
 }
 """
 
@@ -358,11 +391,12 @@ _TYPED = {
 }
 
 _PLAIN = {
+    "conv_transpose": _CONV_TRANSPOSE,
     "max_pool": _MAX_POOL,
     "average_pool": _AVERAGE_POOL,
     "spread": _GATHER,
     "scale_shift": _SCALE_SHIFT,
-    "layer_norm": _LAYER_NORM,
+    "normalize": _NORMALIZE,
     "apply": _APPLY,
     "leaky": _LEAKY,
     "clamped_relu": _CLAMPED_RELU,

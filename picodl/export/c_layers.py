@@ -8,9 +8,17 @@ from typing import Any
 import numpy as np
 
 from picodl.export import c_kernels
+from picodl.export.c_recurrent import bidirectional, permute_call, recurrent, scale_call
 from picodl.export.c_writer import Writer, literal
-from picodl.export.geometry import as_image, channels_last, padding_before, per_axis, window
-from picodl.export.plan import Call, Value, activation_name, normalisation_factors
+from picodl.export.geometry import (
+    as_image,
+    channels_last,
+    padding_before,
+    per_axis,
+    transposed_window,
+    window,
+)
+from picodl.export.plan import Call, Value, normalisation_factors
 
 Emitter = Callable[[Call, Writer], None]
 
@@ -60,6 +68,20 @@ def _conv(call: Call, w: Writer) -> None:
         f"conv_{suffix}", w.place(call.inputs[0]), *g["x"], k, scale, bias, *g["kernel"],
         kernel.shape[-1], *g["strides"], *g["before"], *g["dilation"], layer.groups,
         w.place(call.output), *g["out"],
+    )  # fmt: skip
+    _activate(call, w)
+
+
+def _conv_transpose(call: Call, w: Writer) -> None:
+    g, kernel = transposed_window(call), call.weights["kernel"]
+    arrays = (
+        w.array(f"{call.name}_kernel", kernel),
+        w.array(f"{call.name}_bias", call.weights.get("bias")),
+    )
+    w.call(
+        "conv_transpose", w.place(call.inputs[0]), *g["x"], *arrays, *g["kernel"],
+        kernel.shape[-2], *g["strides"], *g["before"], *g["dilation"], w.place(call.output),
+        *g["out"],
     )  # fmt: skip
     _activate(call, w)
 
@@ -151,98 +173,12 @@ def _embedding(call: Call, w: Writer) -> None:
     )
 
 
-_CELLS = {"SimpleRNN": ("simple_rnn", 1, 3), "LSTM": ("lstm", 4, 10), "GRU": ("gru", 3, 7)}
-
-
-def _recurrent(call: Call, w: Writer) -> None:
-    if getattr(call.layer, "stateful", False):
-        raise ValueError(f'The layer "{call.name}" is stateful, which cannot be exported.')
-    _run_cell(call, w, call.layer, w.place(call.output), call.name)
-
-
-def _run_cell(call: Call, w: Writer, layer: Any, target: str, name: str, offset: int = 0) -> None:
-    """One recurrent layer from the call's input into target, with scratch from an offset."""
-    kernel_name, gates, places = _CELLS[type(layer).__name__]
-    steps, n = call.inputs[0].shape
-    cell = layer.cell
-    arrays = {
-        key: getattr(cell, key).data
-        for key in ("kernel", "recurrent_kernel", "bias")
-        if getattr(cell, key, None) is not None
-    }
-    m = arrays["kernel"].shape[1] // gates
-    k, ks, suffix = w.kernel(f"{name}_kernel", arrays["kernel"])
-    r, rs, _ = w.kernel(f"{name}_recurrent", arrays["recurrent_kernel"])
-    bias = arrays.get("bias")
-    both = bias if bias is not None and bias.ndim == 2 else (bias, None)
-    biases = [w.array(f"{name}_bias", both[0])]
-    if gates == 3:
-        biases.append(w.array(f"{name}_recurrent_bias", both[1]))
-        biases.append(str(int(bool(cell.reset_after))))
-    functions = [activation_name(cell.activation, name)]
-    if gates > 1:
-        functions.append(activation_name(cell.recurrent_activation, name))
-    for function in functions:
-        if function not in c_kernels.SCALARS:
-            raise ValueError(f'The layer "{name}" has the activation {function!r}: not in C.')
-    work = w.scratch(offset + places * m)
-    if offset:
-        work += f" + {offset}"
-    w.call(
-        f"{kernel_name}_{suffix}", w.place(call.inputs[0]), steps, n, m, k, ks, r, rs, *biases,
-        *[w.function(f) for f in functions], int(bool(layer.go_backwards)),
-        int(bool(layer.return_sequences)), work, target,
-    )  # fmt: skip
-
-
-def _bidirectional(call: Call, w: Writer) -> None:
-    layer, mode = call.layer, call.layer.merge_mode
-    if mode not in ("concat", "sum", "mul", "ave"):
-        raise ValueError(
-            f'The layer "{call.name}" has merge_mode {mode!r}, which cannot be exported.'
-        )
-    m = call.output.shape[-1] // (2 if mode == "concat" else 1)
-    rows = call.output.size // call.output.shape[-1]
-    parts = [(0, "forward", layer.forward_layer), (rows * m, "backward", layer.backward_layer)]
-    for start, name, part in parts:
-        w.scratch(2 * rows * m)
-        place = f"scratch + {start}" if start else "scratch"
-        _run_cell(call, w, part, place, f"{call.name}_{name}", 2 * rows * m)
-    forward, backward = "scratch", f"scratch + {rows * m}"
-    if layer.return_sequences:  # the second one saw the sequence backwards: turn it round
-        turned = f"scratch + {2 * rows * m}"
-        w.scratch(3 * rows * m)
-        _permute_call(w, f"{backward} + {(rows - 1) * m}", (rows, m), (-m, 1), turned)
-        backward = turned
-    target = w.place(call.output)
-    if mode == "concat":
-        w.call("join", forward, rows, m, 2 * m, target)
-        w.call("join", backward, rows, m, 2 * m, f"{target} + {m}")
-    else:
-        kernel = "merge_multiply" if mode == "mul" else "merge_add"
-        w.call(kernel, forward, backward, rows * m, target)
-        if mode == "ave":
-            _scale(w, target, rows * m, 0.5, 0.0, target)
-
-
-def _scale(w: Writer, source: str, size: int, scale: float, shift: float, target: str) -> None:
-    factors = [w.array(name, np.array([v])) for name, v in (("factor", scale), ("offset", shift))]
-    w.call("scale_shift", source, size, 1, *factors, target)
-
-
-def _permute_call(w: Writer, source: str, sizes: Any, strides: Any, target: str) -> None:
-    missing = 4 - len(sizes)
-    size = ", ".join(map(str, (*(1,) * missing, *sizes)))
-    stride = ", ".join(map(str, (*(0,) * missing, *strides)))
-    w.call("permute", source, f"(const int[]){{{size}}}", f"(const int[]){{{stride}}}", target)
-
-
 def _permute(call: Call, w: Writer) -> None:
     shape, dims = call.inputs[0].shape, [d - 1 for d in call.layer.dims]
     if len(shape) > 4:
         raise ValueError(f'The layer "{call.name}" permutes {len(shape)} axes; up to 4 work.')
     strides = [int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape))]
-    _permute_call(
+    permute_call(
         w, w.place(call.inputs[0]), [shape[d] for d in dims], [strides[d] for d in dims],
         w.place(call.output),
     )  # fmt: skip
@@ -250,7 +186,7 @@ def _permute(call: Call, w: Writer) -> None:
 
 def _repeat(call: Call, w: Writer) -> None:
     n, size = call.output.shape
-    _permute_call(w, w.place(call.inputs[0]), (n, size), (0, 1), w.place(call.output))
+    permute_call(w, w.place(call.inputs[0]), (n, size), (0, 1), w.place(call.output))
 
 
 # -------------------------------------------------------------------- elementwise
@@ -274,18 +210,24 @@ def _rescaling(call: Call, w: Writer) -> None:
     _channels(call, w, np.broadcast_to(scale, n), np.broadcast_to(shift, n))
 
 
-def _layer_norm(call: Call, w: Writer) -> None:
-    axis = call.layer.axis if isinstance(call.layer.axis, int) else list(call.layer.axis)
-    if axis not in (-1, [-1], len(call.output.shape), [len(call.output.shape)]):
+def _normalize(call: Call, w: Writer) -> None:
+    """Layer, RMS and group normalisation."""
+    layer, shape = call.layer, call.output.shape
+    axis = layer.axis if isinstance(layer.axis, int) else list(layer.axis)
+    if axis not in (-1, [-1], len(shape), [len(shape)]):
         raise ValueError(
             f'The layer "{call.name}" normalises axis {axis}; only the last one can be exported.'
         )
-    gamma = w.array(f"{call.name}_gamma", call.weights.get("gamma"))
+    gamma = w.array(f"{call.name}_gamma", call.weights.get("gamma", call.weights.get("scale")))
     beta = w.array(f"{call.name}_beta", call.weights.get("beta"))
-    c = call.output.shape[-1]
+    c = shape[-1]
+    groups, rows, times = 1, 1, call.output.size // c
+    if call.kind == "GroupNormalization":
+        groups, rows, times = layer.groups, times, 1
     w.call(
-        "layer_norm", w.place(call.inputs[0]), call.output.size // c, c, gamma, beta,
-        literal(call.layer.epsilon), w.place(call.output),
+        "normalize", w.place(call.inputs[0]), times, rows, c, groups,
+        int(call.kind != "RMSNormalization"), gamma, beta, literal(layer.epsilon),
+        w.place(call.output),
     )  # fmt: skip
 
 
@@ -346,7 +288,7 @@ def _merge(kernel: str, average: bool = False) -> Emitter:
             w.call(kernel, source, w.place(other), size, target)
             source = target
         if average:
-            _scale(w, target, size, 1 / len(call.inputs), 0.0, target)
+            scale_call(w, target, size, 1 / len(call.inputs), 0.0, target)
 
     return emit
 
@@ -370,10 +312,12 @@ EMITTERS: dict[str, Emitter] = {
     "AveragePooling1D": _pool("average_pool"),
     "AveragePooling2D": _pool("average_pool"),
     "BatchNormalization": _batch_norm,
-    "Bidirectional": _bidirectional,
+    "Bidirectional": bidirectional,
     "Concatenate": _concatenate,
     "Conv1D": _conv,
+    "Conv1DTranspose": _conv_transpose,
     "Conv2D": _conv,
+    "Conv2DTranspose": _conv_transpose,
     "Cropping1D": _spread,
     "Cropping2D": _spread,
     "Dense": _dense,
@@ -381,13 +325,14 @@ EMITTERS: dict[str, Emitter] = {
     "DepthwiseConv2D": _depthwise,
     "ELU": _elu,
     "Embedding": _embedding,
-    "GRU": _recurrent,
+    "GRU": recurrent,
+    "GroupNormalization": _normalize,
     "GlobalAveragePooling1D": _global_pool("average_pool"),
     "GlobalAveragePooling2D": _global_pool("average_pool"),
     "GlobalMaxPooling1D": _global_pool("max_pool"),
     "GlobalMaxPooling2D": _global_pool("max_pool"),
-    "LSTM": _recurrent,
-    "LayerNormalization": _layer_norm,
+    "LSTM": recurrent,
+    "LayerNormalization": _normalize,
     "LeakyReLU": _leaky,
     "Linear": _dense,
     "MaxPooling1D": _pool("max_pool"),
@@ -397,12 +342,13 @@ EMITTERS: dict[str, Emitter] = {
     "Multiply": _merge("merge_multiply"),
     "PReLU": _leaky,
     "Permute": _permute,
+    "RMSNormalization": _normalize,
     "ReLU": _relu,
     "RepeatVector": _repeat,
     "Rescaling": _rescaling,
     "SeparableConv1D": _separable,
     "SeparableConv2D": _separable,
-    "SimpleRNN": _recurrent,
+    "SimpleRNN": recurrent,
     "Softmax": _softmax,
     "Subtract": _merge("merge_subtract"),
     "UpSampling1D": _spread,

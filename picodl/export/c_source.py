@@ -43,7 +43,7 @@ def write_c(
         raise ValueError(f'quantize must be None or "int8"; received {quantize!r}.')
     path = os.fspath(path)
     stem = os.path.splitext(os.path.basename(path))[0]
-    name = re.sub(r"\W", "_", stem)
+    name = re.sub(r"[^0-9A-Za-z_]", "_", stem)
     if not name or name[0].isdigit():
         name = f"net_{name}"
     plan, writer = make_plan(model), Writer(quantize)
@@ -70,8 +70,13 @@ def _emit(call: Call, writer: Writer) -> None:
             f"{', '.join(sorted(k for k in EMITTERS if k[0].isupper()))}."
         )
     shape = "x".join(map(str, call.output.shape)) or "1"
-    writer.statements.append(f"/* {call.name}: {call.kind} -> {shape} */")
+    writer.statements.append(f"/* {_in_comment(call.name)}: {call.kind} -> {shape} */")
     emitter(call, writer)
+
+
+def _in_comment(text: str) -> str:
+    """Text that cannot end the comment it stands in."""
+    return re.sub(r"[^ -~]|[*\\\\/?]", "_", text)
 
 
 def _place(plan: Plan, writer: Writer) -> int:
@@ -124,10 +129,10 @@ def _header(name: str, plan: Plan) -> str:
     ):
         for pointer, value, label in zip(_pointers(values, kind), values, names, strict=True):
             shape = ", ".join(map(str, value.shape))
-            comment = f"/* {label}: ({shape}) */"
+            comment = f"/* {_in_comment(label)}: ({shape}) */"
             sizes.append(f"#define {name.upper()}_{pointer.upper()}_SIZE {value.size} {comment}")
     guard = f"{name.upper()}_H"
-    return f"""/* Written by picodl: {plan.name}. */
+    return f"""/* Written by picodl: {_in_comment(plan.name)}. */
 #ifndef {guard}
 #define {guard}
 
@@ -157,7 +162,7 @@ def _source(name: str, stem: str, plan: Plan, writer: Writer, memory: int, test:
     ]
     body = "\n".join(f"    {line}" for line in writer.statements)
     blocks = [
-        f"/* Written by picodl: {plan.name}. C99, float32, no allocation. */\n"
+        f"/* Written by picodl: {_in_comment(plan.name)}. C99, float32, no allocation. */\n"
         f'#include "{stem}.h"\n\n#include <math.h>\n#include <stdint.h>\n',
         c_kernels.source(writer.kernels),
         *writer.data,

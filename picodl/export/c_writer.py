@@ -81,7 +81,7 @@ class Writer:
         return identifier, self.array(f"{name}_scale", scale), "i8"
 
     def _write(self, name: str, c_type: str, words: list[str]) -> str:
-        base = identifier = "w_" + re.sub(r"\W", "_", name)
+        base = identifier = "w_" + re.sub(r"[^0-9A-Za-z_]", "_", name)
         number = 1
         while identifier in self._names:
             number += 1

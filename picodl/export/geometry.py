@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from picodl.export.plan import Call
+from picodl.ops.conv_plan import transposed_axis
 
 
 def as_image(shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -32,6 +33,27 @@ def window(call: Call, size: Any, dilation: Any = 1) -> dict[str, Any]:
         after.append(max((out - 1) * s + reach - n - before[-1], 0))
     return {
         "x": (h, width, c), "kernel": kernel, "strides": strides, "before": before, "after": after,
+        "dilation": spread, "out": (oh, ow),
+    }  # fmt: skip
+
+
+def transposed_window(call: Call) -> dict[str, Any]:
+    """The same for a transposed convolution; `before` is what is cut off in front."""
+    layer, rank = call.layer, len(call.output.shape) - 1
+    channels_last(call)
+    (h, width, c), (oh, ow, _) = as_image(call.inputs[0].shape), as_image(call.output.shape)
+    kernel, strides = per_axis(layer.kernel_size, rank), per_axis(layer.strides, rank)
+    spread = per_axis(layer.dilation_rate, rank)
+    extras = layer.output_padding or (None,) * rank
+    before = [
+        transposed_axis(n, k, s, d, layer.padding, p)[1]
+        for n, k, s, d, p in zip(
+            (h, width)[-rank:], kernel[-rank:], strides[-rank:], spread[-rank:], extras, strict=True
+        )
+    ]
+    before = [0] * (2 - rank) + before
+    return {
+        "x": (h, width, c), "kernel": kernel, "strides": strides, "before": before,
         "dilation": spread, "out": (oh, ow),
     }  # fmt: skip
 

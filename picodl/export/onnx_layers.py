@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from picodl.export.geometry import as_image, channels_last, padding_before, per_axis, window
-from picodl.export.plan import Call, Value, activation_name, normalisation_factors
+from picodl.export.geometry import (
+    as_image,
+    channels_last,
+    padding_before,
+    per_axis,
+    transposed_window,
+    window,
+)
+from picodl.export.onnx_recurrent import bidirectional, recurrent
+from picodl.export.plan import Call, Value, normalisation_factors
 
 if TYPE_CHECKING:
     from picodl.export.onnx_graph import Builder
@@ -105,6 +113,29 @@ def _conv(call: Call, b: Builder) -> None:
     b.set_planar(call.output, _activate(b, y, call.activation, call.name, axis=1))
 
 
+def _conv_transpose(call: Call, b: Builder) -> None:
+    g, kernel = transposed_window(call), call.weights["kernel"]
+    sizes = zip(g["x"], g["out"], g["kernel"], g["strides"], g["dilation"], strict=False)
+    before, after, extra = list(g["before"]), [], []
+    for cut, (n, out, k, s, d) in zip(before, sizes, strict=True):
+        surplus = (n - 1) * s + (k - 1) * d + 1 - cut - out
+        after.append(max(surplus, 0))
+        extra.append(max(-surplus, 0))
+    inputs = [b.get_planar(call.inputs[0]), b.array(np.moveaxis(kernel, (-1, -2), (0, 1)))]
+    if "bias" in call.weights:
+        inputs.append(b.array(call.weights["bias"]))
+    y = b.node(
+        "ConvTranspose",
+        inputs,
+        kernel_shape=_spatial(call, g["kernel"]),
+        strides=_spatial(call, g["strides"]),
+        dilations=_spatial(call, g["dilation"]),
+        pads=_spatial(call, before) + _spatial(call, after),
+        output_padding=_spatial(call, extra),
+    )
+    b.set_planar(call.output, _activate(b, y, call.activation, call.name, axis=1))
+
+
 def _depthwise_of(call: Call, b: Builder, kernel: Any, bias: Any) -> str:
     layer = call.layer
     c, m = kernel.shape[-2:]
@@ -184,7 +215,7 @@ def _upsampling(call: Call, b: Builder) -> None:
     b.set_planar(call.output, y)
 
 
-# -------------------------------------------------------------------- sequences
+# -------------------------------------------------------------------- shapes and elementwise
 
 
 def _embedding(call: Call, b: Builder) -> None:
@@ -194,95 +225,6 @@ def _embedding(call: Call, b: Builder) -> None:
         )
     ids = b.node("Cast", [b.get(call.inputs[0])], to=b.onnx.TensorProto.INT64)
     b.set(call.output, b.node("Gather", [b.array(call.weights["embeddings"]), ids]))
-
-
-# ONNX's name, and where each of ONNX's gates stands in Keras's order
-_CELLS = {"SimpleRNN": ("RNN", [0]), "LSTM": ("LSTM", [0, 3, 1, 2]), "GRU": ("GRU", [0, 1, 2])}
-_CELL_FUNCTIONS = {"tanh": "Tanh", "sigmoid": "Sigmoid", "relu": "Relu"}
-
-
-def _recurrent(call: Call, b: Builder) -> None:
-    layer = call.layer
-    if getattr(layer, "stateful", False):
-        raise ValueError(f'The layer "{call.name}" is stateful, which cannot be exported.')
-    y = _sequence(call, b, layer, call.name)
-    if layer.return_sequences and layer.go_backwards:  # Keras gives them in the order of its steps
-        y = _reverse(b, y)
-    b.set(call.output, y)
-
-
-def _sequence(call: Call, b: Builder, layer: Any, name: str) -> str:
-    """The result of a recurrent layer, sequences in the order of the input."""
-    operator, order = _CELLS[type(layer).__name__]
-    cell, gates = layer.cell, len(order)
-    m = cell.recurrent_kernel.shape[0]
-
-    def blocks(array: Any) -> Any:
-        """(..., gates * m) as rows of ONNX's order of gates."""
-        parts = np.split(array, gates, axis=-1)
-        return np.concatenate([parts[i] for i in order], axis=-1)
-
-    kernel, recurrent = (blocks(w.data).T[None] for w in (cell.kernel, cell.recurrent_kernel))
-    bias = cell.bias.data if getattr(cell, "bias", None) is not None else np.zeros(gates * m)
-    both = bias if bias.ndim == 2 else np.stack([bias, np.zeros_like(bias)])
-    inputs = [
-        b.node("Transpose", [b.get(call.inputs[0])], perm=[1, 0, 2]),
-        b.array(kernel),
-        b.array(recurrent),
-        b.array(np.concatenate([blocks(both[0]), blocks(both[1])])[None]),
-    ]
-    act = _cell_function(cell.activation, name)
-    functions = [act]
-    if gates > 1:
-        functions.insert(0, _cell_function(cell.recurrent_activation, name))
-    if gates == 4:
-        functions.append(act)
-    attributes: dict[str, Any] = {"hidden_size": m, "activations": functions}
-    attributes["direction"] = "reverse" if layer.go_backwards else "forward"
-    if gates == 3:
-        attributes["linear_before_reset"] = int(bool(cell.reset_after))
-    every, last = b.many(operator, inputs, 2, **attributes)
-    if layer.return_sequences:  # (steps, 1, batch, m)
-        y = b.node("Squeeze", [every, b.array([1], np.int64)])
-        return b.node("Transpose", [y], perm=[1, 0, 2])
-    return b.node("Squeeze", [last, b.array([0], np.int64)])
-
-
-def _cell_function(activation: Any, name: str) -> str:
-    kind = activation_name(activation, name)
-    if kind not in _CELL_FUNCTIONS:
-        raise ValueError(
-            f'The layer "{name}" has the activation {kind!r}; recurrent layers in ONNX can have '
-            f"{', '.join(_CELL_FUNCTIONS)}."
-        )
-    return _CELL_FUNCTIONS[kind]
-
-
-def _reverse(b: Builder, x: str) -> str:
-    """x with its second axis turned round."""
-    numbers = [b.array([v], np.int64) for v in (-1, np.iinfo(np.int64).min, 1, -1)]
-    return b.node("Slice", [x, *numbers])
-
-
-def _bidirectional(call: Call, b: Builder) -> None:
-    layer = call.layer
-    operators = {"sum": "Add", "mul": "Mul", "ave": "Mean"}
-    parts = [
-        _sequence(call, b, part, f"{call.name}_{which}")
-        for which, part in (("forward", layer.forward_layer), ("backward", layer.backward_layer))
-    ]
-    if layer.merge_mode == "concat":
-        b.set(call.output, b.node("Concat", parts, axis=-1))
-    elif layer.merge_mode in operators:
-        b.set(call.output, b.node(operators[layer.merge_mode], parts))
-    else:
-        raise ValueError(
-            f'The layer "{call.name}" has merge_mode {layer.merge_mode!r}, which cannot be '
-            "exported."
-        )
-
-
-# -------------------------------------------------------------------- shapes and elementwise
 
 
 def _permute(call: Call, b: Builder) -> None:
@@ -318,6 +260,40 @@ def _layer_norm(call: Call, b: Builder) -> None:
     if "beta" in call.weights:
         inputs.append(b.array(call.weights["beta"]))
     y = b.node("LayerNormalization", inputs, axis=-1, epsilon=float(call.layer.epsilon))
+    b.set(call.output, y)
+
+
+def _rms_norm(call: Call, b: Builder) -> None:
+    if call.layer.axis not in (-1, [-1], len(call.output.shape), [len(call.output.shape)]):
+        raise ValueError(
+            f'The layer "{call.name}" normalises axis {call.layer.axis}; only the last one can be '
+            "exported."
+        )
+    x = b.get(call.inputs[0])
+    mean = b.node("ReduceMean", [b.node("Mul", [x, x])], axes=[-1], keepdims=1)
+    root = b.node("Sqrt", [b.node("Add", [mean, b.array(call.layer.epsilon)])])
+    y = b.node("Mul", [b.node("Div", [x, root]), b.array(call.weights["scale"])])
+    b.set(call.output, y)
+
+
+def _group_norm(call: Call, b: Builder) -> None:
+    layer, shape = call.layer, call.output.shape
+    if layer.axis not in (-1, len(shape)):
+        raise ValueError(
+            f'The layer "{call.name}" normalises axis {layer.axis}; only the last one can be '
+            "exported."
+        )
+    c, rest = shape[-1], int(np.prod(shape[:-1], dtype=np.int64))
+    split = [-1, rest, layer.groups, c // layer.groups]
+    x = b.node("Reshape", [b.get(call.inputs[0]), b.array(split, np.int64)])
+    d = b.node("Sub", [x, b.node("ReduceMean", [x], axes=[1, 3], keepdims=1)])
+    variance = b.node("ReduceMean", [b.node("Mul", [d, d])], axes=[1, 3], keepdims=1)
+    y = b.node("Div", [d, b.node("Sqrt", [b.node("Add", [variance, b.array(layer.epsilon)])])])
+    y = b.node("Reshape", [y, b.array([-1, *shape], np.int64)])
+    if "gamma" in call.weights:
+        y = b.node("Mul", [y, b.array(call.weights["gamma"])])
+    if "beta" in call.weights:
+        y = b.node("Add", [y, b.array(call.weights["beta"])])
     b.set(call.output, y)
 
 
@@ -383,10 +359,12 @@ EMITTERS: dict[str, Emitter] = {
     "AveragePooling1D": _pool("AveragePool"),
     "AveragePooling2D": _pool("AveragePool"),
     "BatchNormalization": _batch_norm,
-    "Bidirectional": _bidirectional,
+    "Bidirectional": bidirectional,
     "Concatenate": _concatenate,
     "Conv1D": _conv,
+    "Conv1DTranspose": _conv_transpose,
     "Conv2D": _conv,
+    "Conv2DTranspose": _conv_transpose,
     "Cropping1D": _cropping,
     "Cropping2D": _cropping,
     "Dense": _dense,
@@ -394,12 +372,13 @@ EMITTERS: dict[str, Emitter] = {
     "DepthwiseConv2D": _depthwise,
     "ELU": _elu,
     "Embedding": _embedding,
-    "GRU": _recurrent,
+    "GRU": recurrent,
+    "GroupNormalization": _group_norm,
     "GlobalAveragePooling1D": _global_pool("ReduceMean"),
     "GlobalAveragePooling2D": _global_pool("ReduceMean"),
     "GlobalMaxPooling1D": _global_pool("ReduceMax"),
     "GlobalMaxPooling2D": _global_pool("ReduceMax"),
-    "LSTM": _recurrent,
+    "LSTM": recurrent,
     "LayerNormalization": _layer_norm,
     "LeakyReLU": _leaky,
     "Linear": _dense,
@@ -410,12 +389,13 @@ EMITTERS: dict[str, Emitter] = {
     "Multiply": _merge("Mul"),
     "PReLU": _leaky,
     "Permute": _permute,
+    "RMSNormalization": _rms_norm,
     "ReLU": _relu,
     "RepeatVector": _repeat,
     "Rescaling": _rescaling,
     "SeparableConv1D": _separable,
     "SeparableConv2D": _separable,
-    "SimpleRNN": _recurrent,
+    "SimpleRNN": recurrent,
     "Softmax": _softmax,
     "Subtract": _merge("Sub"),
     "UpSampling1D": _upsampling,

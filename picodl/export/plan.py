@@ -20,6 +20,7 @@ _IDENTITIES = {
     "ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise",
     "Identity", "InputLayer", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D",
 }  # fmt: skip
+_POINTWISE = {"Activation", "Dense", "Dropout", "ELU", "LeakyReLU", "Linear", "ReLU"}
 _RESHAPES = {"Flatten", "Reshape"}
 _FOLDABLE = {
     "Dense", "Linear", "Conv1D", "Conv2D", "DepthwiseConv1D", "DepthwiseConv2D", "SeparableConv1D",
@@ -133,6 +134,9 @@ def _append(node: Node, given: list[Any], calls: list[Call], numbers: Any) -> Va
         )
     shape = _known(tree.flatten(node.specs)[0].shape[1:], f'layer "{node.name}"')
     layer = node.call if isinstance(node.call, Layer) else None
+    inner = getattr(layer, "layer", None) if type(layer).__name__ == "TimeDistributed" else None
+    if type(inner).__name__ in _POINTWISE:
+        layer = inner  # the same for every step by itself
     kind = type(layer).__name__ if layer is not None else node.call.__name__
     inputs = [v for v in given if isinstance(v, Value)]
     if kind in _IDENTITIES:
