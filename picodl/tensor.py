@@ -7,6 +7,7 @@ returns one gradient per input. That closure is all there is to differentiation 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -533,10 +534,15 @@ def graph_behind(
 _age = operator.attrgetter("_order")
 
 
+@functools.lru_cache(maxsize=16)
+def _ones(shape: tuple[int, ...], dtype: Any) -> Array:
+    return np.ones(shape, dtype)
+
+
 def _seed(out: Tensor, g: Any, create_graph: bool) -> Any:
     """The first gradient: ones, or what the caller gave, of the output's shape and dtype."""
     if g is None:
-        array = np.ones(out.data.shape, out.data.dtype)
+        array = _ones(out.data.shape, out.data.dtype)
     elif create_graph and isinstance(g, Tensor):
         return g
     else:

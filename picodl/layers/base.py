@@ -31,6 +31,8 @@ _FOREIGN_KEYS = {
 }  # fmt: skip
 
 
+_BY_CALL, _BY_FORWARD = 1, 2
+
 # what Layer.__init__ sets: without them, a subclass forgot to call it
 _MADE_BY_INIT = {"name", "_rounds", "_dtype", "_trainable", "autocast", "activity_regularizer"}
 
@@ -91,6 +93,7 @@ class Layer(Module):
     _signature: CallSignature | None = None
     _auto_config: Config | None = None
     _called = False
+    _quick = 0  # whether calls may take the short path, and what they run
     _building: bool
     _build_shapes: tuple[tuple[Any, ...], dict[str, Any]]
     built = False
@@ -283,6 +286,17 @@ class Layer(Module):
     # ---------------------------------------------------------------- calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._quick and len(args) == 1 and not kwargs and thread.losses is not None:
+            # the short path of a layer of one input inside a model: 1.5 us less
+            x = args[0]
+            if type(x) is Tensor and x.mask is None and x.data.dtype is self._dtype:
+                spec = self.input_spec
+                if (spec is None or spec.fits(x.data.shape)) and self.activity_regularizer is None:
+                    try:
+                        return self.call(x) if self._quick == _BY_CALL else self.forward(x)
+                    except Exception as error:
+                        self._explain(error, args)
+                        raise
         signature = type(self)._signature or CallSignature.of(type(self))
         x = args[0] if args else None
         if type(x) is Tensor and len(args) == 1 and not kwargs and not signature.several:
@@ -328,6 +342,8 @@ class Layer(Module):
                 with naming.name_scope(self.name):
                     y = self.forward(*args, **kwargs)
                 self._called = True
+                if signature.plain and not self._rounds:
+                    self._quick = _BY_CALL if signature.by_call else _BY_FORWARD
             if self.activity_regularizer is not None:
                 self._penalise(y)
             if self._rounds:  # mixed precision: computed in the weights' dtype, kept in the other

@@ -43,10 +43,16 @@ class InputSpec:
         self.allow_last_axis_squeeze = allow_last_axis_squeeze
         self.name = name
         self.optional = optional
+        # what most layers want: a rank of two or more, and the size of the last axis
+        usual = list(self.axes) == [-1] and min_ndim == 2
+        usual = usual and self.ndim is None and max_ndim is None and dtype is None
+        self._last = self.axes[-1] if usual else None
 
     def fits(self, shape: Shape) -> bool:
         """Whether a shape is surely what is expected: a quick look before `check`."""
         rank = len(shape)
+        if self._last is not None:
+            return rank >= 2 and shape[-1] == self._last
         if self.min_ndim is not None and rank < self.min_ndim:
             return False
         if self.ndim is not None and rank != self.ndim:
@@ -90,7 +96,7 @@ class InputSpec:
             _refuse(layer, f"expects input of dtype {self.dtype}, not {dtype}", shape)
 
     def get_config(self) -> dict[str, Any]:
-        return dict(vars(self))
+        return {key: value for key, value in vars(self).items() if key[0] != "_"}
 
 
 def _refuse(layer: Any, expects: str, shape: Shape, advice: str = "") -> None:

@@ -19,14 +19,26 @@ class CallSignature:
         training, mask: whether it takes these.
         training_default: the default of training, False where there is none.
         makes_masks: whether the class has a compute_mask of its own.
+        plain: whether the call takes one input, and neither training nor a mask.
+        by_call: whether `forward` is the default, which runs `call`.
     """
 
-    __slots__ = ("makes_masks", "mask", "names", "several", "training", "training_default")
+    __slots__ = (
+        "by_call",
+        "makes_masks",
+        "mask",
+        "names",
+        "plain",
+        "several",
+        "training",
+        "training_default",
+    )
 
     def __init__(self, cls: Any) -> None:
         from picodl.module import Module
 
-        function = cls.call if cls.forward is Module.forward else cls.forward
+        self.by_call = cls.forward is Module.forward
+        function = cls.call if self.by_call else cls.forward
         parameters = inspect.signature(function).parameters
         self.names = [n for n in parameters if n != "self"]
         self.training = "training" in parameters
@@ -35,6 +47,7 @@ class CallSignature:
         self.mask = "mask" in parameters
         self.several = any(n.endswith("_mask") and n != "attention_mask" for n in self.names)
         self.makes_masks = "compute_mask" in _overridden(cls)
+        self.plain = len(self.names) == 1 and not self.training and not self.makes_masks
 
     @classmethod
     def of(cls, layer_class: Any) -> CallSignature:
