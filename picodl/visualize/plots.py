@@ -59,17 +59,18 @@ def layer_outputs(model: Any, x: Any) -> dict[str, Array]:
     outputs: dict[str, Array] = {}
 
     def watch(layer: Layer) -> None:
-        forward = layer.forward
+        name = "call" if type(layer).forward is Layer.forward else "forward"
+        compute = getattr(layer, name)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
-            y = forward(*args, **kwargs)
+            y = compute(*args, **kwargs)
             if hasattr(y, "numpy"):
-                again = sum(name.split(" (")[0] == layer.name for name in outputs)
+                again = sum(key.split(" (")[0] == layer.name for key in outputs)
                 outputs[f"{layer.name} ({again + 1})" if again else layer.name] = y.numpy()
             return y
 
-        vars(layer)["forward"] = watched
-        stack.callback(vars(layer).pop, "forward")
+        vars(layer)[name] = watched
+        stack.callback(vars(layer).pop, name)
 
     with ExitStack() as stack, no_grad():
         for layer in list(model.modules()):
