@@ -74,6 +74,9 @@ class Progbar:
         description: text in front of the bar.
         samples: number of samples in all steps, and batch_size: in one; for the speed in the bar.
 
+    Raises:
+        ValueError: if both lists of names are given.
+
     >>> bar = Progbar(2, verbose=2)
     >>> bar.update(2, [("loss", 0.25)])
     2/2 - 0s - ...s/step - loss: 0.2500
@@ -93,6 +96,8 @@ class Progbar:
         samples: int | None = None,
         batch_size: int | None = None,
     ) -> None:
+        if stateful_metrics is not None and stateless_metrics is not None:
+            raise ValueError("Progbar: give stateful_metrics or stateless_metrics, not both.")
         self.target = target
         self.width = width
         self.verbose = verbose
