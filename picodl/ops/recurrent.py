@@ -80,17 +80,12 @@ def simple_rnn(
     """
     forward, slope, function = _SIMPLE[activation]
 
-    class Simple(SimpleRecurrence):
-        pass
-
-    Simple.forward, Simple.slope = staticmethod(forward), staticmethod(slope)
-
     def step(z: Any, states: list[Any], recur: Any) -> list[Any]:
         return [function(z + recur(states[0]))]
 
     return _record(
-        Simple, step, x, kernel, recurrent_kernel, bias, [h], mask, dropout, recurrent_dropout,
-        go_backwards, zero_output_for_mask, returns,
+        SimpleRecurrence, step, x, kernel, recurrent_kernel, bias, [h], mask, dropout, recurrent_dropout,
+        go_backwards, zero_output_for_mask, returns, forward=forward, slope=slope,
     )  # fmt: skip
 
 
@@ -173,17 +168,12 @@ def gru(
     Statistical Machine Translation", arXiv:1406.1078.
     """
 
-    class Unit(GatedUnit):
-        pass
-
-    Unit.reset_after = reset_after
-
     def step(z: Any, states: list[Any], recur: Any) -> list[Any]:
         return gru_step(z, states[0], recur, reset_after, tanh, sigmoid)
 
     return _record(
-        Unit, step, x, kernel, recurrent_kernel, bias, [h], mask, dropout, recurrent_dropout,
-        go_backwards, zero_output_for_mask, returns,
+        GatedUnit, step, x, kernel, recurrent_kernel, bias, [h], mask, dropout, recurrent_dropout,
+        go_backwards, zero_output_for_mask, returns, reset_after=reset_after,
     )  # fmt: skip
 
 
@@ -201,21 +191,21 @@ def _record(
     go_backwards: bool,
     zero_output: bool,
     returns: str,
+    **settings: Any,
 ) -> Tensor:
-    """Run a recurrence and record it, with the composed form for second derivatives."""
+    """Run a recurrence and record it, with the composed form for second derivatives.
+
+    Args: settings: attributes of the recurrence.
+    """
     inputs = [x, kernel, recurrent_kernel, bias, *states]
     _check(kind.gates, inputs, mask)
     present = [t is not None for t in inputs]
     given = tuple(t for t in inputs if t is not None)
     options = (mask, dropout, recurrent_dropout, go_backwards, zero_output, returns)
-    work = kind(
-        x.data,
-        [None if s is None else s.data for s in states],
-        kernel.data,
-        recurrent_kernel.data,
-        None if bias is None else bias.data,
-        *options,
-    )
+    dtype = np.result_type(*(t.data for t in given))  # weights may be finer than what flows
+    arrays: list[Any] = [None if t is None else t.data.astype(dtype, copy=False) for t in inputs]
+    work = kind(arrays[0], arrays[4:], arrays[1], arrays[2], arrays[3], *options)
+    vars(work).update(settings)
     y = work.run(keep=thread.recording and any(t.requires_grad for t in given))
 
     def backward(g: Any) -> Any:
