@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from picodl.saving import keras_zip, legacy_h5, npz, safetensors, shards, weights_h5
+from picodl.saving.archive import Archive, Folder
 from picodl.saving.files import FileError, as_path, atomic_write, check_writable, loading
 from picodl.saving.hdf5 import open_hdf5
 from picodl.saving.limits import parse_json
@@ -80,10 +81,10 @@ def load_model(
         warn_of_safe_mode()
     with loading(path), custom_object_scope(custom_objects):
         if os.path.isdir(path):
-            return keras_zip.read_model(keras_zip.Folder(path), compile)
+            return keras_zip.read_model(Folder(path), compile)
         with open(path, "rb") as file:
             if kind_of(file) == "zip":
-                return keras_zip.read_model(keras_zip.Archive(file), compile)
+                return keras_zip.read_model(Archive(file), compile)
             if kind_of(file) == "hdf5":
                 with open_hdf5(file) as root:
                     return legacy_h5.read_model(root, compile)
@@ -164,7 +165,7 @@ def load_weights(
         raise ValueError("objects_to_skip is not supported; use skip_mismatch or by_name.")
     with loading(path):
         if os.path.isdir(path):
-            _load_members(keras_zip.Folder(path), model, skip_mismatch)
+            _load_members(Folder(path), model, skip_mismatch)
             return
         with open(path, "rb") as file:
             kind = kind_of(file)
@@ -174,7 +175,7 @@ def load_weights(
             elif by_name:
                 raise FileError("by_name=True is for the older .h5 files.")
             elif kind == "zip":
-                archive = keras_zip.Archive(file)
+                archive = Archive(file)
                 if keras_zip.CONFIG in archive or keras_zip.WEIGHTS in archive:
                     _load_members(archive, model, skip_mismatch)
                 else:
@@ -200,7 +201,10 @@ def _load_hdf5(root: Any, model: Any, skip_mismatch: bool, by_name: bool) -> Non
 
 
 def _load_members(members: Any, model: Any, skip_mismatch: bool) -> None:
-    with keras_zip.open_weights(members, model) as file, open_hdf5(file) as root:
+    with (
+        keras_zip.open_weights(members, model) as file,
+        open_hdf5(file, members.verified) as root,
+    ):
         weights_h5.read_weights(root, model, skip_mismatch)
 
 

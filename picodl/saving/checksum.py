@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 import zlib
 from collections.abc import Callable
 from typing import TypeVar
@@ -79,7 +80,7 @@ def read_stretch(
             piece = scratch[at : at + n]
             done = 0
             while done < n:
-                got = os.preadv(descriptor, [piece[done:].data], offset + i + done)
+                got = _read_at(descriptor, piece[done:], offset + i + done)
                 if got == 0:
                     raise EOFError(f"the file ends at byte {offset + i + done}")
                 done += got
@@ -88,6 +89,19 @@ def read_stretch(
 
     shares = shares_of(-(-size // BLOCK))
     return [f for part in map_blocks(work, shares, work=size / 10000) for f in part]
+
+
+def _read_at(descriptor: int, out: Array, offset: int) -> int:
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [out.data], offset)
+    with _turn:  # a system without reading at a place
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        data = os.read(descriptor, out.size)
+    out[: len(data)] = np.frombuffer(data, np.uint8)
+    return len(data)
+
+
+_turn = threading.Lock()
 
 
 def crc32_of_stretch(descriptor: int, offset: int, size: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from picodl.saving import api, keras_zip, npz, safetensors
+from picodl.saving.archive import Archive, Folder
 from picodl.saving.files import FileError, as_path, atomic_write, check_writable, loading
 from picodl.saving.hdf5 import Dataset, Group, open_hdf5, write_dataset
 from picodl.saving.items import Item, read_values
@@ -35,7 +36,7 @@ def describe(filepath: Any) -> str:
     path = as_path(filepath)
     with loading(path):
         if os.path.isdir(path):
-            found = _describe_members(keras_zip.Folder(path))
+            found = _describe_members(Folder(path))
             return "\n".join([f"{path}: an unpacked Keras model", *found])
         size = _size(os.path.getsize(path))
         with _opened(path) as (kind, content):
@@ -120,7 +121,7 @@ def _opened(path: str) -> Iterator[tuple[str, Any]]:
                 else:
                     yield "weights", root
         elif kind == "zip":
-            archive = keras_zip.Archive(file)
+            archive = Archive(file)
             if keras_zip.CONFIG in archive:
                 yield "keras", archive
             else:

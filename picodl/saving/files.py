@@ -183,6 +183,9 @@ class Sink(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         return _fill(self.file, memoryview(buffer).cast("B"))
 
+    def fileno(self) -> int:
+        return self.file.fileno()
+
     def seek(self, offset: int, whence: int = 0) -> int:
         return self.file.seek(offset, whence)
 
@@ -237,20 +240,42 @@ class _SyncAhead:
 
 
 class Window(io.RawIOBase):
-    """The bytes from start to start + size of another file, as a file of its own."""
+    """The bytes of another file from start on, as a file of its own.
 
-    def __init__(self, file: BinaryIO, start: int, size: int) -> None:
+    Args:
+        file: can be seeked, and is used by nobody else meanwhile.
+        start: where the window begins.
+        size: where it ends; None for the end of the file, which writing moves.
+    """
+
+    def __init__(self, file: Any, start: int, size: int | None) -> None:
         self.file, self.start, self.size, self.at = file, start, size, 0
 
     def readinto(self, buffer: Any) -> int:
-        wanted = memoryview(buffer).cast("B")[: max(0, self.size - self.at)]
+        wanted = memoryview(buffer).cast("B")
+        if self.size is not None:
+            wanted = wanted[: max(0, self.size - self.at)]
         self.file.seek(self.start + self.at)
         count = _fill(self.file, wanted)
         self.at += count
         return count
 
+    def write(self, data: Any) -> int:
+        self.file.seek(self.start + self.at)
+        count: int = self.file.write(data)
+        self.at += count
+        return count
+
+    def truncate(self, size: int | None = None) -> int:
+        end: int = self.file.truncate(self.start + (self.at if size is None else size))
+        return end - self.start
+
     def seek(self, offset: int, whence: int = 0) -> int:
-        self.at = max(0, offset + (0, self.at, self.size)[whence])
+        if whence == 2 and self.size is None:
+            end = self.file.seek(0, 2) - self.start
+        else:
+            end = self.size or 0
+        self.at = max(0, offset + (0, self.at, end)[whence])
         return self.at
 
     def tell(self) -> int:
@@ -260,6 +285,9 @@ class Window(io.RawIOBase):
         return True
 
     seekable = readable
+
+    def writable(self) -> bool:
+        return self.size is None
 
 
 def _fill(file: Any, buffer: memoryview) -> int:

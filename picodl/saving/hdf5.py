@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import zlib
 from collections.abc import Iterator
@@ -44,7 +43,7 @@ def open_hdf5(stream: Any, verified: bool = False) -> Iterator[Group]:
 
     start, file = (stream.start, stream.file) if isinstance(stream, Window) else (0, stream)
     descriptor = None
-    if hasattr(os, "preadv") and sys.byteorder == "little":
+    if sys.byteorder == "little":
         with suppress(OSError, AttributeError):
             descriptor = file.fileno()
     with h5py.File(stream, "r") as root:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import datetime
-import io
+import functools
 import json
 import os
-import stat
-import struct
-import zipfile
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any
 
-from picodl.saving.checksum import crc32_of_stretch
-from picodl.saving.files import FileError, Window, atomic_write
+from picodl.saving import archive
+from picodl.saving.archive import Archive, Folder
+from picodl.saving.files import FileError, atomic_write
 from picodl.saving.hdf5 import open_hdf5
 from picodl.saving.items import make_rest, without_memory
 from picodl.saving.layout import places
-from picodl.saving.limits import CONFIG_BYTES, ITEMS, MIB, parse_json
+from picodl.saving.limits import CONFIG_BYTES, MIB, parse_json
 from picodl.saving.serialization import (
     ConfigError,
     deserialize_keras_object,
@@ -40,12 +38,10 @@ def write_archive(model: Any, path: str) -> None:
     """
     require_built(model)
     members = model_members(model)
-    weights = io.BytesIO()
-    write_weights(weights, model)
-    with atomic_write(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-        archive.writestr(WEIGHTS, weights.getbuffer())
+    with atomic_write(path) as file:
+        size = 8 * sum(w.data.nbytes for w in model.weights)  # with the optimizer's state
+        write = functools.partial(write_weights, model=model)
+        archive.write_archive(file, members, WEIGHTS, write, size)
 
 
 def write_folder(model: Any, path: str) -> None:
@@ -72,109 +68,6 @@ def model_members(model: Any) -> dict[str, str]:
     }
 
 
-class Archive:
-    """The members of a zip file, each looked at before it is read; nothing is written anywhere."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.zip = zipfile.ZipFile(file)
-        self.infos = self.zip.infolist()
-        if len(self.infos) > ITEMS:
-            raise FileError(f"the archive holds more than {ITEMS} members.")
-
-    def __contains__(self, name: str) -> bool:
-        return any(info.filename == name for info in self.infos)
-
-    def names(self) -> list[str]:
-        """The names of the members, in the order of the file."""
-        return [info.filename for info in self.infos]
-
-    def stream(self, name: str, limit: int | None) -> Any:
-        """A member to be read from its beginning, of any size if limit is None."""
-        return self.zip.open(self._member(name, limit))
-
-    def _member(self, name: str, limit: int | None) -> zipfile.ZipInfo:
-        found = [info for info in self.infos if info.filename == name]
-        if not found:
-            raise FileError(f"the archive has no member {name}; is it a saved model?")
-        if len(found) > 1:
-            raise FileError(f"the archive has {len(found)} members called {name} (duplicates).")
-        info = found[0]
-        mode = info.external_attr >> 16
-        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-            raise FileError(f"{name} is a link or a special file, not a plain member.")
-        if info.flag_bits & 1:
-            raise FileError(f"{name} is encrypted; passwords are not supported.")
-        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise FileError(
-                f"{name} has the compression method {info.compress_type}; only stored and deflated "
-                "members are read."
-            )
-        if limit is not None and info.file_size > min(
-            limit, max(64 * MIB, 100 * info.compress_size)
-        ):
-            raise FileError(
-                f"{name} unpacks to {info.file_size / MIB:.0f} MiB, which is more than the model "
-                "can need."
-            )
-        return info
-
-    def read(self, name: str, limit: int) -> bytes:
-        """A member of at most so many bytes, its CRC checked."""
-        data = io.BytesIO()
-        with self.stream(name, limit) as member:  # in pieces: it may hold more than it says
-            while piece := member.read(MIB):
-                data.write(piece)
-                if data.tell() > limit:
-                    raise FileError(f"{name} unpacks to more than {limit // MIB} MiB.")
-        return data.getvalue()
-
-    def open(self, name: str, limit: int) -> Any:
-        """A member as a file that can be seeked; a large stored one stays where it is."""
-        info = self._member(name, limit)
-        small = info.file_size < 16 * MIB or not hasattr(os, "preadv")
-        if info.compress_type == zipfile.ZIP_DEFLATED or small:
-            return io.BytesIO(self.read(name, limit))
-        with self.zip.open(info):  # compares the header before the data with the directory
-            pass
-        self.file.seek(info.header_offset)
-        name_size, extra_size = struct.unpack("<26xHH", self.file.read(30))
-        start = info.header_offset + 30 + name_size + extra_size
-        if crc32_of_stretch(self.file.fileno(), start, info.file_size) != info.CRC:
-            raise FileError(f"{name} does not match its checksum: the archive is damaged.")
-        return Window(self.file, start, info.file_size)
-
-
-class Folder:
-    """The members of an unpacked archive; only plain files inside the folder are opened."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def _where(self, name: str) -> str:
-        path = os.path.join(self.path, *name.split("/"))
-        if not os.path.lexists(path):
-            raise FileError(f"the folder holds no {name}; is it a saved model?")
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            raise FileError(f"{name} is a link or a special file, not a plain file.")
-        return path
-
-    def __contains__(self, name: str) -> bool:
-        return os.path.lexists(os.path.join(self.path, *name.split("/")))
-
-    def read(self, name: str, limit: int) -> bytes:
-        """A file of at most so many bytes."""
-        with open(self._where(name), "rb") as file:
-            data = file.read(limit + 1)
-        if len(data) > limit:
-            raise FileError(f"{name} holds more than {limit // MIB} MiB.")
-        return data
-
-    def open(self, name: str, limit: int) -> Any:
-        """A file, opened for reading."""
-        return open(self._where(name), "rb")
-
-
 def read_model(members: Archive | Folder, compile: bool = True) -> Any:
     """The model of an archive, with its weights, compiled as it was, with its optimizer's state.
 
@@ -186,7 +79,7 @@ def read_model(members: Archive | Folder, compile: bool = True) -> Any:
 
     def fill(model: Any) -> None:
         read_assets(members, model)
-        with open_weights(members, model) as file, open_hdf5(file) as root:
+        with open_weights(members, model) as file, open_hdf5(file, members.verified) as root:
             read_weights(root, model)
             if compile and training:
                 compile_from(model, training, f"{CONFIG}: compile_config")

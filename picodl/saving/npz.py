@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from picodl.saving.archive import Archive
 from picodl.saving.files import FileError
 from picodl.saving.items import Item, assign_all, fill
-from picodl.saving.keras_zip import Archive
 from picodl.saving.layout import places
 from picodl.saving.weights_h5 import weight_pairs
 from picodl.typing import Array
