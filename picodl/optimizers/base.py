@@ -24,8 +24,6 @@ from picodl.parallel import blas_single_thread, map_blocks
 from picodl.tensor import Tensor, as_array, no_grad
 from picodl.typing import Array, Config
 
-THREADS_FROM = 200_000  # elements; with fewer, threads cost more than they save
-
 
 class Optimizer(State):
     """Base class: `update_step` is the rule, elementwise and in place; all else is here.
@@ -72,6 +70,7 @@ class Optimizer(State):
     """
 
     elementwise: bool = True
+    cost: float = 0.75e-3  # microseconds that the rule takes for an element, on one thread
     _per_variable: bool = False  # whether update_step has Keras's form
     hyperparameters: tuple[str, ...] = ()  # attributes that get_config adds
     __signature__: inspect.Signature
@@ -232,12 +231,9 @@ class Optimizer(State):
             for settings in plan.settings:
                 own = settings.group.rate(rate, iteration) if settings.group else rate
                 settings.set(self.numbers(step, own), own)
-            if plan.size >= THREADS_FROM:
-                map_blocks(self._step_block, plan.blocks)
-            elif plan.size > SMALL:
+            if plan.size > SMALL:
                 with blas_single_thread():
-                    for block in plan.blocks:
-                        self._step_block(block)
+                    map_blocks(self._step_block, plan.blocks, plan.size * self.cost)
             else:
                 for block in plan.blocks:
                     self._step_block(block)

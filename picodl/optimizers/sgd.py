@@ -41,6 +41,7 @@ class SGD(Optimizer):
         self.momentum = momentum
         self.nesterov = nesterov
         self.slots = ("momentum",) if momentum else ()
+        self.cost = 0.15e-3 if momentum else 0.07e-3
 
     def numbers(self, step: int, learning_rate: float) -> tuple[float, ...]:
         return -learning_rate, self.momentum
