@@ -55,30 +55,36 @@ def _from_output(forward: Callable[..., Any], slope: Callable[[Array], Any], com
     return Pair(run, lambda g, y: g * slope(y), composed)
 
 
+def _constants(*numbers: float) -> list[Array]:
+    """Numbers as 0-d float32 arrays: the fastest operands of hot loops (1.7 us against 2.6)."""
+    return [np.array(n, np.float32) for n in numbers]
+
+
+_ZERO, _INFINITY = _constants(0, math.inf)
+
+
 # -------------------------------------------------------------------- the relu family
 
 
-_ZEROS = {np.dtype(kind): np.zeros(8192, kind) for kind in ("float32", "float64")}
+def positive(z: Array, out: Array | None = None) -> Array:
+    """max(z, 0) on an array. numpy's clip runs 2 to 5 times faster than its maximum does with a
+    number; it costs 0.3 us more to call."""
+    if z.size < 2048:
+        return np.maximum(z, _ZERO if z.dtype == np.float32 else 0, out=out)
+    if z.dtype == np.float32:
+        return z.clip(_ZERO, _INFINITY, out=out)
+    return z.clip(0, np.inf, out=out)
 
 
 def _relu_forward(z: Array) -> tuple[Array, Array]:
-    """max(z, 0) in place; against a row of zeros in a fifth of the time the number 0 takes."""
-    zeros = _ZEROS.get(z.dtype)
-    if zeros is None or z.size < zeros.size or not z.flags.c_contiguous:
-        y = np.maximum(z, 0, out=z)
-        return y, y
-    flat = z.reshape(-1)
-    whole = flat.size - flat.size % zeros.size
-    rows, rest = flat[:whole].reshape(-1, zeros.size), flat[whole:]
-    np.maximum(rows, zeros, out=rows)
-    np.maximum(rest, zeros[: rest.size], out=rest)
-    return z, z
+    y = positive(z, z)
+    return y, y
 
 
 linear_pair = Pair(lambda z: (z, None), lambda g, saved: g, lambda x: x)
 relu_pair = Pair(_relu_forward, lambda g, y: g * (y > 0), lambda x: x * (x.data > 0))
 relu6_pair = Pair(
-    lambda z: (np.minimum(np.maximum(z, 0, out=z), 6, out=z),) * 2,
+    lambda z: (z.clip(0, 6, out=z),) * 2,
     lambda g, y: g * ((y > 0) & (y < 6)),
     lambda x: _ops().clip(x, 0, 6),
 )
@@ -106,7 +112,7 @@ def elu_pair(alpha: float, scale: float = 1.0) -> Pair:
     def forward(z: Array) -> tuple[Array, Array]:
         y = np.expm1(np.minimum(z, 0))
         y *= alpha
-        y += np.maximum(z, 0, out=z)
+        y += positive(z, z)
         if scale != 1:
             y *= scale
         return y, y
@@ -149,7 +155,7 @@ def softplus(z: Array) -> Array:
     np.negative(y, out=y)
     np.exp(y, out=y)
     np.log1p(y, out=y)
-    y += np.maximum(z, 0)
+    y += positive(z)
     return y
 
 
@@ -180,7 +186,7 @@ def _mish_backward(g: Array, saved: Any) -> Array:
 def _hard_sigmoid_forward(z: Array) -> tuple[Array, Array]:
     z /= 6
     z += 0.5
-    y = np.minimum(np.maximum(z, 0, out=z), 1, out=z)
+    y = z.clip(0, 1, out=z)
     return y, y
 
 
@@ -220,14 +226,9 @@ _SQRT_HALF = math.sqrt(0.5)
 _INV_SQRT_TAU = 1 / math.sqrt(2 * math.pi)
 
 
-def _constants(*numbers: float) -> list[Array]:
-    """Numbers as 0-d float32 arrays: the fastest operands of hot loops (1.7 us against 2.6)."""
-    return [np.array(n, np.float32) for n in numbers]
-
-
 # upper tail of the normal distribution by Abramowitz and Stegun 7.1.26 (error 7.5e-8), halved
-_TAIL_P, _ONE, _HALF, _MINUS_HALF, _ZERO, _PHI = _constants(
-    0.3275911 * _SQRT_HALF, 1, 0.5, -0.5, 0, _INV_SQRT_TAU
+_TAIL_P, _ONE, _HALF, _MINUS_HALF, _PHI = _constants(
+    0.3275911 * _SQRT_HALF, 1, 0.5, -0.5, _INV_SQRT_TAU
 )
 _TAIL = _constants(
     *(0.5 * c for c in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592))
@@ -253,7 +254,7 @@ def _gelu_forward(z: Array) -> tuple[Array, Any]:
     np.exp(density, out=density)
     tail *= density
     size *= tail
-    y = np.maximum(z, _ZERO)
+    y = positive(z)
     y -= size  # z * cdf(z) = max(z, 0) - |z| * tail(|z|)
     return y, (z, tail, density)
 
