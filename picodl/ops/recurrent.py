@@ -84,8 +84,9 @@ def simple_rnn(
         return [function(z + recur(states[0]))]
 
     return _record(
-        SimpleRecurrence, step, x, kernel, recurrent_kernel, bias, [h], mask, dropout, recurrent_dropout,
-        go_backwards, zero_output_for_mask, returns, forward=forward, slope=slope,
+        SimpleRecurrence, step, x, kernel, recurrent_kernel, bias, [h], mask, dropout,
+        recurrent_dropout, go_backwards, zero_output_for_mask, returns, forward=forward,
+        slope=slope,
     )  # fmt: skip
 
 
