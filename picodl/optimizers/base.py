@@ -253,8 +253,9 @@ class Optimizer(State):
         if settings.weight_decay:
             add_scaled(values, None, values, settings.minus_decay, scratch)
         if self._per_variable:
+            own = gradient.reshape(run.member.data.shape)
             with no_grad():
-                self.update_step(Tensor(gradient), run.member, Tensor(settings.constants[0]))
+                self.update_step(Tensor(own), run.member, Tensor(settings.constants[0]))
             return
         self.update_step(gradient, values, *settings.constants, *slots, scratch)
 

@@ -78,9 +78,10 @@ class Segment:
                 own.data = own.data.copy(order="C")  # a Tensor's array is its maker's
             self.edges = [0, own.data.size]
             self.places = [own.data]
-            self.values = own.data if shaped else own.data.reshape(-1)
+            flat = not shaped or own.data.ndim == 0  # calls on 0-d arrays give numbers, not arrays
+            self.values = own.data.reshape(-1) if flat else own.data
             self.slots = {
-                name: slot.data if shaped else slot.data.reshape(-1)
+                name: slot.data.reshape(-1) if flat else slot.data
                 for name, slot in slots[0].items()
             }
             return
