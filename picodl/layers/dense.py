@@ -10,6 +10,8 @@ from picodl.layers.checks import known_axis, positive_integer
 from picodl.layers.input_spec import InputSpec
 from picodl.typing import Config, Shape
 
+_dense: Any = ops.dense.__wrapped__  # the layer holds Tensors: 1 us less than by the op
+
 
 class Dense(Layer):
     """y = activation(x @ kernel + bias), over the last axis.
@@ -84,7 +86,7 @@ class Dense(Layer):
 
     def call(self, x: Any) -> Any:
         pair = getattr(self.activation, "pair", None)
-        y = ops.dense(x, self.kernel, self.bias, pair)
+        y = _dense(x, self.kernel, self.bias, pair)
         return y if pair is not None else self.activation(y)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
