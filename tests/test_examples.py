@@ -12,39 +12,40 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 # the arguments that make an example quick
 SHORT = {
     "autoencoder.py": ["--epochs", "1"],
-    "char_rnn.py": ["--epochs", "1"],
-    "char_rnn.py": ["--epochs", "1"],
     "callbacks_tour.py": ["--epochs", "2", "--out", "logs"],
+    "char_rnn.py": ["--epochs", "1"],
     "class_imbalance.py": ["--epochs", "1"],
-    "out_of_core.py": ["--megabytes", "8", "--cap", "0", "--epochs", "1"],
-    "resume_training.py": ["--kills", "1", "--epochs", "2"],
-    "sklearn_grid_search.py": ["--epochs", "1", "--jobs", "1"],
+    "digits_cnn.py": ["--epochs", "1"],
     "digits_mlp.py": ["--epochs", "1"],
     "distillation.py": ["--epochs", "1"],
     "embedded.py": ["--epochs", "1"],
     "gan_digits.py": ["--epochs", "1"],
-    "gpt_tiny.py": ["--steps", "5"],
     "gpt_tiny.py": ["--steps", "3"],
     "gradient_penalty.py": ["--steps", "20"],
     "manual_loop.py": ["--epochs", "1"],
     "neuroevolution.py": ["--size", "20", "--generations", "2", "--steps", "20"],
+    "out_of_core.py": ["--megabytes", "8", "--cap", "0", "--epochs", "1"],
     "pinn.py": ["--steps", "20"],
     "regression.py": ["--epochs", "2"],
+    "resnet_small.py": ["--epochs", "1"],
+    "resume_training.py": ["--kills", "1", "--epochs", "2"],
     "saliency.py": ["--epochs", "2"],
+    "sklearn_grid_search.py": ["--epochs", "1", "--jobs", "1"],
     "spiking.py": ["--epochs", "1"],
     "time_series.py": ["--epochs", "1"],
-    "time_series.py": ["--epochs", "1"],
     "transfer.py": ["--epochs", "1"],
-    "transformer_text.py": ["--epochs", "1"],
     "transformer_text.py": ["--epochs", "1"],
     "vae_digits.py": ["--epochs", "1"],
     "vanishing_gradients.py": ["--epochs", "1"],
     "xor_scalar.py": ["--seeds", "1"],
 }
+SLOW = {"resume_training.py", "sklearn_grid_search.py"}  # they start processes
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in SCRIPTS]
+)
 def test_example_runs(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [name, *SHORT.get(name, [])])
     with chdir(tmp_path):
