@@ -121,7 +121,7 @@ class LearningRateFinder(Callback):
 
     @property
     def suggestion(self) -> float:
-        """The rate at which the smoothed loss falls fastest.
+        """The rate at which the smoothed loss falls fastest, on its last way down from the start.
 
         Raises:
             ValueError: before a search, or if the loss never fell.
@@ -134,5 +134,10 @@ class LearningRateFinder(Callback):
                 "LearningRateFinder has no suggestion: the loss did not fall. Search first, with a "
                 "smaller min_lr or more steps."
             )
-        slopes = np.gradient(smooth[: lowest + 1])
-        return self.learning_rates[int(slopes.argmin())]
+        # while the loss only trembles, its steepest fall is chance: begin where a tenth is done
+        plateau = np.median(smooth[: max(3, lowest // 4)])
+        level = plateau - 0.1 * (plateau - smooth[lowest])
+        above = np.flatnonzero(smooth[:lowest] >= level)
+        begin = int(above[-1]) if len(above) else 0
+        slopes = np.gradient(smooth[: lowest + 1])[begin:]
+        return self.learning_rates[begin + int(slopes.argmin())]
