@@ -2,17 +2,16 @@
 
     python examples/benchmarks/cnn.py [--peer PYTHON] [--rounds 3] [--only cnn,resnet,layers,memory]
 
-Each measurement runs in a child process of its own, picodl and PyTorch (default threads and one
-thread) in turn, and the best of all rounds counts. Printed are times and ratios, PyTorch / picodl:
-above 1 means that picodl is faster; PyTorch's better setting is taken. PYTHON is an interpreter that
-has torch; by default this one.
+picodl, PyTorch with its default threads and PyTorch with one thread each have a process of their
+own; they measure in turn, and the best of all rounds counts. Printed are times and ratios,
+PyTorch / picodl: above 1 means that picodl is faster; PyTorch's better setting is taken. PYTHON is
+an interpreter that has torch; by default this one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -22,7 +21,9 @@ from typing import Any
 
 import numpy as np
 
-BATCH, STEPS = 64, 10
+BATCH, STEPS, EPOCHS = 64, 5, 2
+LIBRARIES = ("picodl", "torch", "torch1")
+Cases = dict[str, tuple[Callable[[], Any], int]]  # name -> what to call, steps in a call
 
 # name, size, channels in and out, kernel, stride
 CONVOLUTIONS = [
@@ -44,8 +45,7 @@ NORMS = [("batch norm", 32, 16), ("batch norm", 16, 32), ("batch norm", 8, 64)]
 
 def best(function: Callable[[], Any], seconds: float) -> float:
     """The shortest time of many calls, in milliseconds."""
-    for _ in range(3):
-        function()
+    function()
     shortest, start = float("inf"), time.perf_counter()
     while time.perf_counter() - start < seconds:
         t = time.perf_counter()
@@ -103,20 +103,29 @@ def picodl_model(name: str) -> Any:
     return model
 
 
-def picodl_steps(name: str, seconds: float) -> dict[str, float]:
+def picodl_steps(name: str) -> Cases:
     x, y = images(name, BATCH * STEPS)
     model = picodl_model(name)
-    fit = best(lambda: model.fit(x, y, batch_size=BATCH, verbose=0, shuffle=False), seconds)
-    predict = best(lambda: model.predict(x, batch_size=BATCH, verbose=0), seconds / 2)
-    return {f"{name} step": fit / STEPS, f"{name} predict": predict / STEPS}
+
+    def fit() -> None:
+        model.fit(x, y, batch_size=BATCH, epochs=EPOCHS, verbose=0, shuffle=False)
+
+    def predict() -> None:
+        model.predict(x, batch_size=BATCH, verbose=0)
+
+    return {f"{name} step": (fit, STEPS * EPOCHS), f"{name} predict": (predict, STEPS)}
 
 
-def picodl_layers(seconds: float) -> dict[str, float]:
+def picodl_layers() -> Cases:
     from picodl import activations, ops, parallel
     from picodl.tensor import Tensor
 
-    found: dict[str, float] = {}
+    found: Cases = {}
     random = np.random.default_rng(0).standard_normal
+
+    def guarded(function: Callable[[], Any]) -> None:
+        with parallel.blas_single_thread():  # as inside fit and predict
+            function()
 
     def measure(
         key: str, op: Callable[..., Any], shape: tuple, *weights: tuple, first: bool
@@ -124,7 +133,7 @@ def picodl_layers(seconds: float) -> dict[str, float]:
         x = Tensor(random(shape, dtype=np.float32), requires_grad=not first)
         w = [Tensor(random(s, dtype=np.float32), requires_grad=True) for s in weights]
         plain = [t.data for t in (x, *w)]
-        found[f"{key} forward"] = best(lambda: op(*plain), seconds)
+        found[f"{key} forward"] = lambda: guarded(lambda: op(*plain)), 1
         g = random(op(*plain).shape, dtype=np.float32)
 
         def both() -> None:
@@ -132,41 +141,40 @@ def picodl_layers(seconds: float) -> dict[str, float]:
             for t in (x, *w):
                 t.grad = None
 
-        found[f"{key} both"] = best(both, seconds)
+        found[f"{key} both"] = lambda: guarded(both), 1
 
     relu = activations.relu.pair
-    with parallel.blas_single_thread():
-        for name, n, c, f, k, s in CONVOLUTIONS:
-            padding = "valid" if n in (13, 28) else "same"
-            measure(
-                f"{name}, {n}x{n}x{c} to {f}",
-                lambda x, w, b, s=s, p=padding: ops.conv(x, w, s, p, bias=b, pair=relu),
-                (BATCH, n, n, c),
-                (k, k, c, f),
-                (f,),
-                first=c <= 3,
-            )
-        for name, n, c in DEPTHWISE:
-            measure(
-                f"{name}, {n}x{n}x{c}",
-                lambda x, w: ops.depthwise_conv(x, w, 1, "same"),
-                (BATCH, n, n, c),
-                (3, 3, c, 1),
-                first=False,
-            )
-        for name, n, c in OTHERS:
-            op = ops.max_pool if name.startswith("max") else ops.average_pool
-            shape = (BATCH, n, n, c)
-            measure(f"{name}, {n}x{n}x{c}", lambda x, op=op: op(x, 2), shape, first=False)
-        for name, n, c in NORMS:
-            measure(
-                f"{name}, {n}x{n}x{c}",
-                lambda x, a, b: ops.normalize_batch(x, a, b)[0],
-                (BATCH, n, n, c),
-                (c,),
-                (c,),
-                first=False,
-            )
+    for name, n, c, f, k, s in CONVOLUTIONS:
+        padding = "valid" if n in (13, 28) else "same"
+        measure(
+            f"{name}, {n}x{n}x{c} to {f}",
+            lambda x, w, b, s=s, p=padding: ops.conv(x, w, s, p, bias=b, pair=relu),
+            (BATCH, n, n, c),
+            (k, k, c, f),
+            (f,),
+            first=c <= 3,
+        )
+    for name, n, c in DEPTHWISE:
+        measure(
+            f"{name}, {n}x{n}x{c}",
+            lambda x, w: ops.depthwise_conv(x, w, 1, "same"),
+            (BATCH, n, n, c),
+            (3, 3, c, 1),
+            first=False,
+        )
+    for name, n, c in OTHERS:
+        op = ops.max_pool if name.startswith("max") else ops.average_pool
+        shape = (BATCH, n, n, c)
+        measure(f"{name}, {n}x{n}x{c}", lambda x, op=op: op(x, 2), shape, first=False)
+    for name, n, c in NORMS:
+        measure(
+            f"{name}, {n}x{n}x{c}",
+            lambda x, a, b: ops.normalize_batch(x, a, b)[0],
+            (BATCH, n, n, c),
+            (c,),
+            (c,),
+            first=False,
+        )
     return found
 
 
@@ -203,7 +211,7 @@ def torch_model(name: str) -> Any:
     return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 
 
-def torch_steps(name: str, seconds: float) -> dict[str, float]:
+def torch_steps(name: str) -> Cases:
     import torch
     import torch.nn.functional as F
 
@@ -213,27 +221,27 @@ def torch_steps(name: str, seconds: float) -> dict[str, float]:
     model = torch_model(name)
     optimizer = torch.optim.Adam(model.parameters())
 
-    def epoch() -> None:
+    def fit() -> None:
         model.train()
-        for a, b in zip(xs, ys, strict=True):
-            optimizer.zero_grad()
-            F.cross_entropy(model(a), b).backward()
-            optimizer.step()
+        for _ in range(EPOCHS):
+            for a, b in zip(xs, ys, strict=True):
+                optimizer.zero_grad()
+                F.cross_entropy(model(a), b).backward()
+                optimizer.step()
 
-    def predict() -> Any:
+    def predict() -> None:
         model.eval()
         with torch.no_grad():
-            return torch.cat([model(a) for a in xs])
+            torch.cat([model(a) for a in xs])
 
-    found = {f"{name} step": best(epoch, seconds) / STEPS}
-    return {**found, f"{name} predict": best(predict, seconds / 2) / STEPS}
+    return {f"{name} step": (fit, STEPS * EPOCHS), f"{name} predict": (predict, STEPS)}
 
 
-def torch_layers(seconds: float) -> dict[str, float]:
+def torch_layers() -> Cases:
     import torch
     import torch.nn.functional as F
 
-    found: dict[str, float] = {}
+    found: Cases = {}
 
     def measure(
         key: str, op: Callable[..., Any], shape: tuple, *weights: tuple, first: bool
@@ -241,15 +249,18 @@ def torch_layers(seconds: float) -> dict[str, float]:
         x = torch.randn(shape, requires_grad=not first)
         w = [torch.randn(s, requires_grad=True) for s in weights]
         with torch.no_grad():
-            found[f"{key} forward"] = best(lambda: op(x, *w), seconds)
             g = torch.randn_like(op(x, *w))
+
+        def forward() -> None:
+            with torch.no_grad():
+                op(x, *w)
 
         def both() -> None:
             op(x, *w).backward(g)
             for t in (x, *w):
                 t.grad = None
 
-        found[f"{key} both"] = best(both, seconds)
+        found[f"{key} forward"], found[f"{key} both"] = (forward, 1), (both, 1)
 
     for name, n, c, f, k, s in CONVOLUTIONS:
         padding = 0 if n in (13, 28) else k // 2
@@ -314,53 +325,80 @@ def memory(library: str) -> dict[str, float]:
     return {"memory added by fit": (peak - before) / 1024, "memory of the process": peak / 1024}
 
 
-def child(library: str, what: str, seconds: float) -> dict[str, float]:
+def child(library: str, kinds: list[str]) -> None:
+    """Answer each line "name seconds" on standard input with the best time in milliseconds."""
     if library.startswith("torch"):
         import torch
 
         if library == "torch1":
             torch.set_num_threads(1)
-    if what == "memory":
-        return memory(library)
+    if kinds == ["memory"]:
+        print(json.dumps(memory(library)))
+        return
     kind = "picodl" if library == "picodl" else "torch"
-    if what == "layers":
-        return globals()[f"{kind}_layers"](seconds / 5)
-    return globals()[f"{kind}_steps"](what, seconds)
+    cases: Cases = {}
+    for what in kinds:
+        make = globals()[f"{kind}_{'layers' if what == 'layers' else 'steps'}"]
+        cases.update(make() if what == "layers" else make(what))
+    print(json.dumps(list(cases)), flush=True)
+    for line in sys.stdin:
+        name, seconds = json.loads(line)
+        function, count = cases[name]
+        print(json.dumps(best(function, seconds) / count), flush=True)
 
 
-def run(python: str, library: str, what: str, seconds: float) -> dict[str, float]:
-    command = [python, __file__, "--child", library, what, "--seconds", str(seconds)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ.copy())
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
+def start(python: str, library: str, kinds: list[str]) -> subprocess.Popen[str]:
+    command = [python, __file__, "--child", library, "--only", ",".join(kinds)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+
+
+def show(name: str, row: dict[str, float], unit: str) -> None:
+    ratio = min(row["torch"], row["torch1"]) / row["picodl"]
+    cells = " | ".join(f"{row[library]:.2f}" for library in LIBRARIES)
+    print(f"| {name}, {unit} | {cells} | {ratio:.2f} |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peer", default=sys.executable)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=0.2)
     parser.add_argument("--only", default="cnn,resnet,layers,memory")
-    parser.add_argument("--child", nargs=2)
+    parser.add_argument("--child")
     args = parser.parse_args()
+    kinds = args.only.split(",")
     if args.child:
-        print(json.dumps(child(*args.child, args.seconds)))
+        child(args.child, kinds)
         return
+    pythons = {
+        library: sys.executable if library == "picodl" else args.peer for library in LIBRARIES
+    }
     print("| what | picodl | PyTorch | PyTorch, one thread | ratio |\n|---|---|---|---|---|")
-    for what in args.only.split(","):
-        shortest: dict[str, dict[str, float]] = {}
+    timed = [kind for kind in kinds if kind != "memory"]
+    if timed:
+        workers = {library: start(pythons[library], library, timed) for library in LIBRARIES}
+        names = [json.loads(worker.stdout.readline()) for worker in workers.values()]
+        rows: dict[str, dict[str, float]] = {name: {} for name in names[0]}
         for _ in range(args.rounds):
-            for library in ("picodl", "torch", "torch1"):
-                python = sys.executable if library == "picodl" else args.peer
-                for key, value in run(python, library, what, args.seconds).items():
-                    row = shortest.setdefault(key, {})
-                    row[library] = min(value, row.get(library, float("inf")))
-        unit = "MiB" if what == "memory" else "ms"
-        for key, row in shortest.items():
-            ratio = min(row["torch"], row["torch1"]) / row["picodl"]
-            cells = " | ".join(f"{row[name]:.2f} {unit}" for name in ("picodl", "torch", "torch1"))
-            print(f"| {key} | {cells} | {ratio:.2f} |", flush=True)
+            for name, row in rows.items():
+                for library, worker in workers.items():
+                    worker.stdin.write(json.dumps([name, args.seconds]) + "\n")
+                    worker.stdin.flush()
+                    time_ms = json.loads(worker.stdout.readline())
+                    row[library] = min(time_ms, row.get(library, float("inf")))
+        for worker in workers.values():
+            worker.stdin.close()
+            worker.wait()
+        for name, row in rows.items():
+            show(name, row, "ms")
+    if "memory" in kinds:
+        found = {}
+        for library in LIBRARIES:
+            done = start(pythons[library], library, ["memory"])
+            found[library] = json.loads(done.communicate()[0])
+        for name in found["picodl"]:
+            show(name, {library: values[name] for library, values in found.items()}, "MiB")
 
 
 if __name__ == "__main__":
