@@ -105,9 +105,9 @@ class State:
             path = getattr(parameter, "path", f"parameter_{len(self._slots)}").replace("/", "_")
             made = {}
             for slot, first in own.items():
-                full = isinstance(first, np.ndarray)
-                value = first if full else np.full(parameter.data.shape, first)
-                made[slot] = self._own_variable(value, f"{path}_{slot}", parameter.data.dtype)
+                data = parameter.data
+                value = first if isinstance(first, np.ndarray) else np.full_like(data, first)
+                made[slot] = self._own_variable(value, f"{path}_{slot}", data.dtype)
             self._slots.append(made)
         self.built = True
 
