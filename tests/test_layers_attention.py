@@ -169,3 +169,17 @@ def test_sampling_follows_the_probabilities():
     best = generation._chooser(1.0, 2, None, generator)(logits)
     np.testing.assert_allclose(np.bincount(best, minlength=4)[:2] / 4000, p[:2] / 0.8, atol=0.03)
     assert set(generation._chooser(1.0, None, 0.6, generator)(logits)) == {0, 1}
+
+
+def test_weights_stand_in_files_where_keras_has_them(tmp_path):
+    import h5py
+
+    source = picodl.Input((5, 8))
+    y = layers.MultiHeadAttention(2, 4, use_gate=True)(source, source)
+    model = picodl.Model(source, layers.GroupQueryAttention(4, 4, 2)(y, y))
+    model.save_weights(tmp_path / "m.weights.h5")
+    with h5py.File(tmp_path / "m.weights.h5") as file:
+        assert {"query_dense", "key_dense", "value_dense", "_gate_dense", "output_dense"} <= set(
+            file["layers/multi_head_attention"]
+        )
+        assert "_query_dense" in file["layers/grouped_query_attention"]

@@ -50,6 +50,8 @@ class MultiHeadAttention(HeadAttention):
     (2, 5, 8)
     """
 
+    saved_names = {"gate_dense": "_gate_dense"}  # its name in Keras, and so in weight files
+
     def __init__(
         self,
         num_heads: int,
@@ -227,6 +229,12 @@ class GroupQueryAttention(HeadAttention):
     Multi-Head Checkpoints", arXiv:2305.13245.
     """
 
+    # the names of class and attributes in Keras, which stand in weight files
+    saved_class = "GroupedQueryAttention"
+    saved_names = {
+        f"{name}_dense": f"_{name}_dense" for name in ("query", "key", "value", "gate", "output")
+    }
+
     def __init__(
         self,
         head_dim: int,
@@ -276,11 +284,11 @@ class GroupQueryAttention(HeadAttention):
         self.query_dense.build(query_shape)
         self.key_dense = self._projection("key", shared, size, 3)
         self.key_dense.build(key_shape)
-        self.value_dense = self._projection("value", shared, size, 3)
-        self.value_dense.build(value_shape)
         if self.use_gate:
             self.gate_dense = self._projection("gate", queries, size, 3, True)
             self.gate_dense.build(query_shape)
+        self.value_dense = self._projection("value", shared, size, 3)
+        self.value_dense.build(value_shape)
         self.output_dense = self._back_projection((int(query_shape[-1] or 0),), 3)
         self.output_dense.build((*query_shape[:-1], queries, size))
 

@@ -92,7 +92,7 @@ def _named(name: str, part: Any) -> Iterator[tuple[str, Module]]:
             inside = []
             for child in part.values() if isinstance(part, dict) else part:
                 if isinstance(child, Module):
-                    label = to_snake_case(type(child).__name__)
+                    label = to_snake_case(getattr(child, "saved_class", type(child).__name__))
                 elif isinstance(child, (list, tuple, dict)):
                     label = "container"
                 else:
