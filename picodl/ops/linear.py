@@ -10,6 +10,7 @@ import numpy as np
 from picodl.ops.activation import Pair, linear_pair
 from picodl.ops.core import Numeric, op
 from picodl.ops.diagonals import diagonal
+from picodl.parallel import GRAIN, map_blocks, shares_of
 from picodl.tensor import Tensor, record, value
 from picodl.typing import Array
 
@@ -29,7 +30,7 @@ def dense(x: Tensor, kernel: Tensor, bias: Tensor | None = None, pair: Any = Non
     """
     a, w = x.data, kernel.data
     rows = a if a.ndim == 2 else a.reshape(-1, a.shape[-1])
-    z = rows.dot(w)
+    z = product(rows, w)
     if bias is not None:
         z += bias.data
     function: Pair = linear_pair if pair is None else pair
@@ -39,12 +40,12 @@ def dense(x: Tensor, kernel: Tensor, bias: Tensor | None = None, pair: Any = Non
         h = function.backward(g if g.ndim == 2 else g.reshape(y.shape), saved)
         dx = None
         if x.requires_grad:
-            dx = h.dot(w.T)
+            dx = product(h, w.T)
             if a.ndim != 2:
                 dx = dx.reshape(a.shape)
         if bias is None:
-            return dx, rows.T.dot(h)
-        return dx, rows.T.dot(h), sum_of_rows(h)
+            return dx, product(rows.T, h)
+        return dx, product(rows.T, h), sum_of_rows(h)
 
     def composed(x: Tensor, kernel: Tensor, bias: Any = None) -> Any:
         z = matmul(x, kernel)
@@ -53,6 +54,24 @@ def dense(x: Tensor, kernel: Tensor, bias: Tensor | None = None, pair: Any = Non
     inputs = (x, kernel) if bias is None else (x, kernel, bias)
     out = y if a.ndim == 2 else y.reshape(*a.shape[:-1], w.shape[1])
     return record(out, inputs, backward, composed)
+
+
+_FLOPS_PER_US = 6e4  # of one thread: 60 GFLOP/s
+
+
+def product(a: Array, b: Array) -> Array:
+    """a.dot(b) for matrices; a large one is worked out in blocks of rows of a, on threads."""
+    n, k = a.shape
+    work = 2 * n * k * b.shape[1] / _FLOPS_PER_US
+    if work < GRAIN:
+        return a.dot(b)
+    out = np.empty((n, b.shape[1]), np.result_type(a, b))
+
+    def rows(s: slice) -> None:
+        np.dot(a[s], b, out=out[s])
+
+    map_blocks(rows, shares_of(n, max(2, min(8, n // 64))), work)
+    return out
 
 
 def sum_of_rows(h: Array) -> Array:
@@ -73,7 +92,7 @@ def matmul(x1: Numeric, x2: Numeric) -> Tensor:
     Gradient: dx1 = g @ x2.T, dx2 = x1.T @ g, summed where broadcasting stretched.
     """
     a, b = x1.data, x2.data
-    y = a.dot(b) if a.ndim == 2 and b.ndim == 2 else np.matmul(a, b)
+    y = product(a, b) if a.ndim == 2 and b.ndim == 2 else np.matmul(a, b)
 
     def backward(g: Any) -> Any:
         u, v = value(x1, g), value(x2, g)
