@@ -55,16 +55,22 @@ def total(name: str, sums: list[int]) -> int:
 
 
 def read_stretch(
-    descriptor: int, offset: int, size: int, each: Callable[[Array], T], out: Array | None = None
+    descriptor: int,
+    offset: int,
+    size: int,
+    each: Callable[[Array], T],
+    out: Array | None = None,
+    block: int = BLOCK,
 ) -> list[T]:
     """Read a stretch of a file on several threads, past the file object.
 
     Args:
         descriptor: of the open file.
         offset, size: where the stretch is, in bytes.
-        each: called with each piece of BLOCK bytes (the last may be shorter) while it is in the
-            cache; the piece lives until it returns.
+        each: called with each piece (the last may be shorter) while it is in the cache; the piece
+            lives until it returns.
         out: contiguous bytes to read into; None reads into scratch memory.
+        block: the size of the pieces.
 
     Returns: what `each` gave, in order.
 
@@ -73,10 +79,10 @@ def read_stretch(
     """
 
     def work(share: slice) -> list[T]:
-        scratch = np.empty(BLOCK, np.uint8) if out is None else out
+        scratch = np.empty(block, np.uint8) if out is None else out
         found: list[T] = []
-        for i in range(share.start * BLOCK, min(share.stop * BLOCK, size), BLOCK):
-            n, at = min(BLOCK, size - i), 0 if out is None else i
+        for i in range(share.start * block, min(share.stop * block, size), block):
+            n, at = min(block, size - i), 0 if out is None else i
             piece = scratch[at : at + n]
             done = 0
             while done < n:
@@ -87,7 +93,7 @@ def read_stretch(
             found.append(each(piece))
         return found
 
-    shares = shares_of(-(-size // BLOCK))
+    shares = shares_of(-(-size // block))
     return [f for part in map_blocks(work, shares, work=size / 10000) for f in part]
 
 

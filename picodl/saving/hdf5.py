@@ -355,14 +355,14 @@ class Dataset:
 
     def copy_to(self, out: Array) -> None:
         """Read the values of a dataset in one piece, which was scanned before."""
-        self._stretch(lambda piece: None, out)
+        self._stretch(lambda piece: None, out, 4 * MIB)
 
-    def _stretch(self, each: Any, out: Array | None) -> list[Any]:
+    def _stretch(self, each: Any, out: Array | None, block: int = MIB) -> list[Any]:
         size = self.dtype.itemsize * math.prod(self.shape)
         raw = None if out is None else out.reshape(-1).view(np.uint8)
         at = self.source.start + self.id.get_offset()
         try:
-            return read_stretch(self.source.descriptor, at, size, each, raw)  # type: ignore[arg-type]
+            return read_stretch(self.source.descriptor, at, size, each, raw, block)  # type: ignore[arg-type]
         except EOFError as error:
             raise FileError(f"{self.name} is cut off: {error}.") from error
 
