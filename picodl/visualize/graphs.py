@@ -32,7 +32,7 @@ class GraphPicture(Picture):
         nodes: (tensor, title, gradient norm or None) in order of creation, leaves first.
     """
 
-    def __init__(self, root: Tensor) -> None:
+    def __init__(self, root: Tensor, rankdir: str = "LR") -> None:
         nodes, leaves = graph_behind([root])
         before = [(x, x.grad) for x in nodes]
         found = {id(x): g for x, g in gradients([root], [None], retain_graph=True)}
@@ -41,6 +41,7 @@ class GraphPicture(Picture):
             x.grad = grad
         others = {id(x): x for node in nodes for x in node._inputs if not x.requires_grad}
         self.root = root
+        self.rankdir = rankdir
         self.nodes = [
             (x, _title(x), _norm(found[id(x)]) if id(x) in found else None)
             for x in [*others.values(), *leaves, *nodes]
@@ -50,7 +51,8 @@ class GraphPicture(Picture):
     @property
     def dot(self) -> str:
         """The graph in graphviz's language."""
-        lines = ["digraph {", "  rankdir=LR; node [shape=box, style=filled, fontname=Helvetica];"]
+        style = "node [shape=box, style=filled, fontname=Helvetica]"
+        lines = ["digraph {", f"  rankdir={self.rankdir}; {style};"]
         for place, (x, title, norm) in enumerate(self.nodes):
             color, word = _judge(norm)
             lines.append(
@@ -85,7 +87,9 @@ class GraphPicture(Picture):
         return "\n".join(lines)
 
 
-def draw_graph(loss: Tensor, to_file: str | os.PathLike[str] | None = None) -> GraphPicture:
+def draw_graph(
+    loss: Tensor, to_file: str | os.PathLike[str] | None = None, rankdir: str = "LR"
+) -> GraphPicture:
     """The graph behind a tensor, each node with op, shape, range of values and gradient norm.
 
     Colours follow the norm of the gradient: violet where it vanishes (1e-8 and less is darkest),
@@ -96,6 +100,7 @@ def draw_graph(loss: Tensor, to_file: str | os.PathLike[str] | None = None) -> G
         loss: any recorded tensor; draw it before its backward, or after
             `backward(retain_graph=True)`.
         to_file: where to save it: .svg, .png, .pdf, .dot or .txt.
+        rankdir: "LR" from left to right, "TB" from top to bottom.
 
     Raises:
         ValueError: if the tensor was not recorded.
@@ -112,7 +117,7 @@ def draw_graph(loss: Tensor, to_file: str | os.PathLike[str] | None = None) -> G
             "draw_graph needs a tensor that was computed from something with requires_grad=True; "
             f"received {type(loss).__name__}."
         )
-    picture = GraphPicture(loss)
+    picture = GraphPicture(loss, rankdir)
     if to_file is not None:
         picture.save(to_file)
     return picture
