@@ -253,6 +253,23 @@ def test_a_tensor_leaf_keeps_its_makers_array_unchanged():
 # -------------------------------------------------------------------- packing
 
 
+@pytest.mark.parametrize("cls", CLASSES)
+def test_weights_in_fortran_order_keep_their_slots(cls):
+    rng = np.random.default_rng(0)
+    value, grads = rng.normal(size=(4, 5)), rng.normal(size=(4, 4, 5))
+    found = []
+    for start in (value, np.asfortranarray(value)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(flat, "LARGE", 0)
+            w = Parameter(start, dtype="float64")
+            optimizer = cls(0.1, use_ema=True, ema_momentum=0.5)
+            for g in grads:
+                optimizer.apply([np.asfortranarray(g)], [w])
+        found.append([w.numpy(), *(v.numpy() for v in optimizer.variables)])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_two_optimizers_may_share_a_parameter():
     w, alone = Parameter([1.0, 2.0]), Parameter([1.0, 2.0])
     other = Parameter([5.0])

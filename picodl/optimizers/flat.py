@@ -78,6 +78,8 @@ class Segment:
                 own.data = own.data.copy(order="C")  # a Tensor's array is its maker's
             self.edges = [0, own.data.size]
             self.places = [own.data]
+            for slot in slots[0].values():
+                slot.data = np.ascontiguousarray(slot.data).reshape(slot.data.shape)
             flat = not shaped or own.data.ndim == 0  # calls on 0-d arrays give numbers, not arrays
             self.values = own.data.reshape(-1) if flat else own.data
             self.slots = {
