@@ -211,6 +211,25 @@ def test_large_images_go_through_in_rows(monkeypatch):
     gradcheck(lambda x, t: ops.conv_transpose(x[..., :2], t[..., :2], 2), x, t)
 
 
+@pytest.mark.parametrize("padding", ["valid", "same"])
+@pytest.mark.parametrize(
+    "channels, kernel, strides", [(1, (3, 3), (2, 1)), (3, (2, 4), 1), (2, (5,), 1)]
+)
+def test_few_channels_go_through_in_pairs(channels, kernel, strides, padding):
+    sizes = (7, 8, 9)[-len(kernel) :]
+    for width in (sizes[-1], sizes[-1] + 1):
+        x = rng.normal(size=(3, *sizes[:-1], width, channels))
+        w, b = rng.normal(size=(*kernel, channels, 4)), rng.normal(size=4)
+        steps = (strides,) * len(kernel) if isinstance(strides, int) else strides
+        z = by_windows(x, w, steps, padding, (1,) * len(kernel)) + b
+        for pair, expected in ((activations.relu.pair, np.maximum(z, 0)), (None, z)):
+            y = ops.conv(x, w, strides, padding, bias=b, pair=pair)
+            np.testing.assert_allclose(y, expected, atol=1e-12)
+        gradcheck(lambda w, b: ops.conv(x, w, strides, padding, bias=b), w, b)
+        gradcheck(lambda w: ops.conv(x, w, strides, padding, bias=b, pair=pair), w)
+        gradcheck(lambda b: ops.conv(x, w, strides, padding, bias=b) ** 2, b, second=True)
+
+
 def test_numbers_do_not_depend_on_threads():
     x = rng.normal(size=(40, 24, 24, 8)).astype(np.float32)
     w = rng.normal(size=(3, 3, 8, 16)).astype(np.float32)

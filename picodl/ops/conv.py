@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from picodl import config
-from picodl.ops.activation import Pair
-from picodl.ops.conv_plan import Convolution, plan_of
+from picodl.ops.activation import Pair, linear_pair, relu_pair
+from picodl.ops.conv_plan import Convolution, paired_kernel, plan_of, unpaired_kernel
 from picodl.ops.convolution import (
     Source,
     column_sums,
@@ -138,14 +138,23 @@ def _fused(
     """y = f(x * w + b)."""
     inputs = (x, kernel) if bias is None else (x, kernel, bias)
     a, w, *b = ready(*(t.data for t in inputs))
-    units = plan.units(len(a), x.requires_grad)
-    y, saved = _forward(a, w, b[0] if b else None, plan, pair, units)
+    paired = not x.requires_grad and pair in (None, linear_pair, relu_pair) and plan.pairs_pay()
+    walk = plan.in_pairs() if paired else plan
+    if paired:
+        w, b = paired_kernel(w), [np.tile(part, 2) for part in b]
+    units = walk.units(len(a), x.requires_grad)
+    y, saved = _forward(a, w, b[0] if b else None, walk, pair, units)
 
     def backward(g: Any) -> Any:
-        source = _activation_gradient(pair, ready(g)[0], saved, units, plan)
+        g = ready(g)[0].reshape(len(a), *walk.windows.out, walk.filters)
+        source = _activation_gradient(pair, g, saved, units, walk)
         needs_bias = bias is not None and bias.requires_grad
         needs = (x.requires_grad, kernel.requires_grad, needs_bias)
-        return _gradients(a, w, plan, units, source, *needs)[: len(inputs)]
+        dx, dw, db = _gradients(a, w, walk, units, source, *needs)
+        if paired:
+            dw = None if dw is None else unpaired_kernel(dw)
+            db = None if db is None else db.reshape(2, -1).sum(0)
+        return (dx, dw, db)[: len(inputs)]
 
     def composed(x: Any, kernel: Any, bias: Any = None) -> Any:
         z = correlate(x, kernel, plan)
@@ -153,6 +162,7 @@ def _fused(
         return z if pair is None else pair.composed(z)
 
     backward.__qualname__ = "conv"
+    y = y.reshape(len(a), *plan.windows.out, plan.filters)
     return record(y, inputs, backward, composed)
 
 
