@@ -28,7 +28,7 @@ def embedding(table: Tensor, ids: Array) -> Tensor:
         low, high = int(ids.min()), int(ids.max())
         if low < 0 or high >= n:
             raise ValueError(
-                f"Expected ids from 0 to {n - 1} for a table of {n} rows; received "
+                f"Expected ids in the range 0 to {n - 1} for a table of {n} rows; received "
                 f"{low if low < 0 else high}."
             )
 
