@@ -114,7 +114,7 @@ def explain(
     with config.thread_values(training=training), _recorded_calls(calls):
         out = model(x)
         if y is not None:
-            out = _loss_of(model, loss)(y, out)
+            out = _loss_of(model, loss, x, y, out)
     if not isinstance(out, Tensor) or not out.requires_grad:
         raise ValueError(
             "explain found nothing to differentiate: the result does not depend on any weight. "
@@ -330,17 +330,19 @@ def _leaf_name(x: Tensor) -> str:
     return getattr(x, "path", None) or getattr(x, "name", None) or "input"
 
 
-def _loss_of(model: Any, loss: Any) -> Callable[[Any, Any], Any]:
-    loss = loss if loss is not None else getattr(model, "loss", None)
+def _loss_of(model: Any, loss: Any, x: Any, y: Any, out: Any) -> Any:
+    """The given loss of the outputs, or everything the model was compiled to minimise."""
+    if loss is None and getattr(model, "compiled", False):
+        return model.compute_loss(x, tree.map_structure(np.asarray, y), out)
     if loss is None:
         raise ValueError(
             "explain received targets but no loss. Pass loss=..., or compile the model with one."
         )
     if callable(loss):
-        return loss
+        return loss(y, out)
     from picodl import losses
 
-    return losses.get(loss)
+    return losses.get(loss)(y, out)
 
 
 def _norm(g: Any) -> float:

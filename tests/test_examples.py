@@ -39,7 +39,8 @@ SHORT = {
     "vanishing_gradients.py": ["--epochs", "1"],
     "xor_scalar.py": ["--seeds", "1"],
 }
-SLOW = {"resume_training.py", "sklearn_grid_search.py"}  # they start processes
+# they start processes, or take seconds in their shortest form
+SLOW = {"char_rnn.py", "resnet_small.py", "resume_training.py", "sklearn_grid_search.py"}
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from picodl import Input, Sequential, layers, ops
+from picodl import Input, Model, Sequential, layers, ops
 from picodl.inspection import explain
 from picodl.ops import custom_gradient
 from picodl.tensor import Tensor, record
@@ -112,3 +112,17 @@ def test_networks_of_many_kinds_hold():
         reports = explain(model, x, np.array([0, 1, 1, 0]), training=training, print_fn=None)
         assert [r.remark for r in reports if r.remark] == []
         assert max(i.error for r in reports for i in r.inputs if i.error is not None) < 1e-4
+
+
+def test_everything_a_model_minimises_is_told(x):
+    a = Input((4,), name="a")
+    h = layers.Dense(3, activation="tanh", kernel_regularizer="l2")(a)
+    model = Model(a, {"n": layers.Dense(1)(h), "k": layers.Dense(2, activation="softmax")(h)})
+    model.compile("adam", {"n": "mse", "k": "sparse_categorical_crossentropy"})
+    y = {"n": np.zeros((6, 1), np.float32), "k": np.array([0, 1, 0, 1, 1, 0])}
+    reports = explain(model, x, y, print_fn=None)
+    assert {"squared_error", "sparse_categorical_crossentropy"} <= {r.name for r in reports}
+    kernel = next(i for i in reports[-1].inputs if i.shape == (4, 3))
+    assert kernel.error < 1e-4
+    names = [i.name for r in reports for i in r.inputs]
+    assert names.count(kernel.name) >= 2  # from the layer, and from its penalty
