@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from picodl import config, tree
-from picodl.dispatch import op_of
-from picodl.tensor import Tensor, add_operators
+from picodl.arraylike import Operators, op_of
+from picodl.tensor import Tensor
 from picodl.typing import Shape
 
 _creation = itertools.count(1)
@@ -24,7 +24,7 @@ _creation = itertools.count(1)
 _TRIAL_SIZES = ((2, 3), (16, 17), (64, 65))
 
 
-class Symbol:
+class Symbol(Operators):
     """A value to come: shape (None where it varies), dtype, name, and the step that makes it.
 
     Args:
@@ -68,7 +68,7 @@ class Symbol:
                 f"{self!r} cannot be iterated over: its first axis has no size yet. "
                 "Index it, or use an op such as picodl.ops.unstack(x, num)."
             )
-        return (self[i] for i in range(self.shape[0]))  # type: ignore[index]
+        return (self[i] for i in range(self.shape[0]))
 
     def _no_numbers(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(
@@ -92,7 +92,6 @@ class Symbol:
         return self._no_numbers() if function is None else function(*args, **kwargs)
 
 
-add_operators(Symbol)
 KerasTensor = Symbol  # the name that users know
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from picodl import config
+from picodl.arraylike import ArrayLike, holds_tensor, plain
 from picodl.config import thread
-from picodl.dispatch import holds_floats, op_of
 from picodl.typing import Array, Backward, Shape
 
 _creation = itertools.count(1)
@@ -28,7 +28,7 @@ def creation_number() -> int:
     return next(_creation)
 
 
-class Tensor:
+class Tensor(ArrayLike):
     """An array that can take part in differentiation.
 
     Args:
@@ -59,24 +59,6 @@ class Tensor:
     mask: Any
     _composed: Any
 
-    # set by add_operators below
-    __add__: Callable[..., Any]
-    __sub__: Callable[..., Any]
-    __mul__: Callable[..., Any]
-    __truediv__: Callable[..., Any]
-    __floordiv__: Callable[..., Any]
-    __mod__: Callable[..., Any]
-    __pow__: Callable[..., Any]
-    __matmul__: Callable[..., Any]
-    __radd__: Callable[..., Any]
-    __rsub__: Callable[..., Any]
-    __rmul__: Callable[..., Any]
-    __rtruediv__: Callable[..., Any]
-    __rpow__: Callable[..., Any]
-    __rmatmul__: Callable[..., Any]
-    __neg__: Callable[..., Any]
-    __getitem__: Callable[..., Any]
-
     def __init__(self, data: Any, requires_grad: bool = False, dtype: Any = None) -> None:
         self.data = as_array(data, dtype)
         if requires_grad and self.data.dtype.kind != "f":
@@ -93,37 +75,9 @@ class Tensor:
     # ---------------------------------------------------------------- what it is
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return self.data.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.data.dtype
-
-    @property
-    def ndim(self) -> int:
-        return self.data.ndim
-
-    @property
-    def size(self) -> int:
-        return self.data.size
-
-    @property
     def op(self) -> str:
         """The name of the op that made it, or "" for a tensor that was not recorded."""
         return self._backward.__qualname__.split(".")[0] if self._backward is not None else ""
-
-    def numpy(self) -> Array:
-        """The array itself (not a copy)."""
-        return self.data
-
-    def item(self) -> Any:
-        """The one element as a Python number."""
-        return self.data.item()
-
-    def tolist(self) -> Any:
-        """The elements as nested Python lists."""
-        return self.data.tolist()
 
     def detach(self) -> Tensor:
         """The same array in a tensor of its own, outside any graph."""
@@ -132,37 +86,6 @@ class Tensor:
     def zero_grad(self) -> None:
         """Forget the gradient."""
         self.grad = None
-
-    def __repr__(self) -> str:
-        kind = type(self).__name__
-        body = np.array2string(self.data, separator=", ", prefix=f"{kind}(", threshold=100)
-        more = ", requires_grad=True" if self.requires_grad else ""
-        return f"{kind}({body}, shape={self.shape}, dtype={self.dtype}{more})"
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __float__(self) -> float:
-        return float(self.data)
-
-    def __int__(self) -> int:
-        return int(self.data)
-
-    def __index__(self) -> int:
-        return self.data.__index__()
-
-    def __bool__(self) -> bool:
-        return bool(self.data)
-
-    def __format__(self, spec: str) -> str:
-        return format(self.data.item() if spec and self.data.size == 1 else self.data, spec)
-
-    def __iter__(self) -> Iterator[Any]:
-        if not self.data.ndim:
-            raise TypeError("A Tensor without axes cannot be iterated over.")
-        from picodl import ops
-
-        return iter(ops.unstack(self))  # the rows share one gradient array
 
     __hash__ = object.__hash__  # == compares elements, so the hash is the identity
 
@@ -202,143 +125,6 @@ class Tensor:
             leaf.grad = g if leaf.grad is None else leaf.grad + g
         return [leaf for leaf, _ in reached]
 
-    # ---------------------------------------------------------------- meeting numpy
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        if copy:
-            return np.array(self.data, dtype=dtype)
-        return self.data if dtype is None else self.data.astype(dtype, copy=False)
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-        from picodl import ops
-
-        function = getattr(ops, ufunc.__name__, None)
-        if method != "__call__" or function is None or kwargs:
-            called = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-            raise TypeError(
-                f"numpy.{called} with {sorted(kwargs) or 'these arguments'} has no gradient on a "
-                "Tensor. Use a function of picodl.ops, or .numpy() for the plain array."
-            )
-        return function(*args)
-
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        function = op_of(func, args)
-        if function is not None:
-            return function(*args, **kwargs)
-        result = func(*_plain(args), **_plain(kwargs))
-        if thread.recording and holds_floats(result) and _asks_gradient([args, kwargs]):
-            raise TypeError(
-                f"numpy.{func.__name__} would lose the gradient of a Tensor: picodl.ops has no "
-                "such function. Compose it, or pass .numpy() for the plain array."
-            )
-        return result
-
-    def astype(self, dtype: Any) -> Any:
-        from picodl import ops
-
-        return ops.cast(self, dtype)
-
-    def reshape(self, *shape: Any) -> Any:
-        from picodl import ops
-
-        return ops.reshape(self, shape[0] if len(shape) == 1 else shape)
-
-    def transpose(self, *axes: Any) -> Any:
-        from picodl import ops
-
-        return ops.transpose(self, (axes[0] if len(axes) == 1 else axes) or None)
-
-    @property
-    def T(self) -> Any:
-        return self.transpose()
-
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
-        from picodl import ops
-
-        return ops.sum(self, axis, keepdims)
-
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
-        from picodl import ops
-
-        return ops.mean(self, axis, keepdims)
-
-    def max(self, axis: Any = None, keepdims: bool = False) -> Any:
-        from picodl import ops
-
-        return ops.max(self, axis, keepdims)
-
-    def min(self, axis: Any = None, keepdims: bool = False) -> Any:
-        from picodl import ops
-
-        return ops.min(self, axis, keepdims)
-
-    def matmul(self, other: Any) -> Any:
-        from picodl import ops
-
-        return ops.matmul(self, other)
-
-    dot = matmul
-
-    def __eq__(self, other: Any) -> Any:
-        return self.data == _plain(other)
-
-    def __ne__(self, other: Any) -> Any:
-        return self.data != _plain(other)
-
-    def __lt__(self, other: Any) -> Any:
-        return self.data < _plain(other)
-
-    def __le__(self, other: Any) -> Any:
-        return self.data <= _plain(other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self.data > _plain(other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self.data >= _plain(other)
-
-
-_BINARY = {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "truediv": "divide",
-    "floordiv": "floor_divide",
-    "mod": "mod",
-    "pow": "power",
-    "matmul": "matmul",
-}
-_UNARY = {"neg": "negative", "abs": "abs", "getitem": "get_item"}
-
-
-def add_operators(target: type) -> None:
-    """Give Tensor (or Symbol) its operators, each the op of picodl.ops that has its meaning."""
-
-    def forward(name: str) -> Callable[..., Any]:
-        def operator(self: Any, *other: Any) -> Any:
-            from picodl import ops
-
-            return getattr(ops, name)(self, *other)
-
-        return operator
-
-    def reflected(name: str) -> Callable[..., Any]:
-        def operator(self: Any, other: Any) -> Any:
-            from picodl import ops
-
-            return getattr(ops, name)(other, self)
-
-        return operator
-
-    for name, op in _BINARY.items():
-        setattr(target, f"__{name}__", forward(op))
-        setattr(target, f"__r{name}__", reflected(op))
-    for name, op in _UNARY.items():
-        setattr(target, f"__{name}__", forward(op))
-
-
-add_operators(Tensor)
-
 
 # -------------------------------------------------------------------- making tensors
 
@@ -354,8 +140,8 @@ def as_array(data: Any, dtype: Any = None) -> Array:
     if isinstance(data, np.ndarray):
         array = data
     else:
-        if isinstance(data, (list, tuple)) and _holds_tensor(data):
-            data = _plain(data)
+        if isinstance(data, (list, tuple)) and holds_tensor(data):
+            data = plain(data)
         array = np.asarray(data)
         if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
             dtype = config.floatx()
@@ -578,29 +364,3 @@ def _differentiable(node: Tensor, g: Tensor) -> Sequence[Any]:
     again = composed(*node._inputs)
     found = {id(x): dx for x, dx in gradients([again], [g], node._inputs, True, True)}
     return [found.get(id(x)) for x in node._inputs]
-
-
-def _holds_tensor(data: Any) -> bool:
-    return any(
-        isinstance(x, Tensor) or (isinstance(x, (list, tuple)) and _holds_tensor(x)) for x in data
-    )
-
-
-def _asks_gradient(x: Any) -> bool:
-    """Whether a Tensor in a structure requires a gradient."""
-    if isinstance(x, dict):
-        x = list(x.values())
-    if isinstance(x, (list, tuple)):
-        return any(_asks_gradient(part) for part in x)
-    return isinstance(x, Tensor) and x.requires_grad
-
-
-def _plain(x: Any) -> Any:
-    """Tensors replaced by their arrays, also inside lists, tuples and dicts."""
-    if isinstance(x, Tensor):
-        return x.data
-    if isinstance(x, (list, tuple)):
-        return type(x)(_plain(part) for part in x)
-    if isinstance(x, dict):
-        return {key: _plain(part) for key, part in x.items()}
-    return x

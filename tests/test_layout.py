@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "picodl"
 
 # from the ground floor up; modules of one line may know each other
 FLOORS = [
-    {"typing", "config", "dispatch", "tree", "naming", "parallel", "scalar", "memory"},
+    {"typing", "config", "arraylike", "tree", "naming", "parallel", "scalar", "memory"},
     {"tensor"},
     {"saving.registry", "saving.serialization"},
     {"symbolic", "families"},
@@ -37,7 +37,7 @@ FLOORS = [
     },
 ]
 # the operators of Tensor and Symbol are one-line methods that look up picodl.ops when called
-EXCEPTIONS = {("tensor", "ops"), ("symbolic", "ops")}
+EXCEPTIONS = {("arraylike", "ops"), ("symbolic", "ops")}
 
 
 def room(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from picodl import activations, constraints, initializers, ops, regularizers
@@ -10,7 +11,7 @@ from picodl.layers.checks import known_axis, positive_integer
 from picodl.layers.input_spec import InputSpec
 from picodl.typing import Config, Shape
 
-_dense: Any = ops.dense.__wrapped__  # the layer holds Tensors: 1 us less than by the op
+_dense: Any = inspect.unwrap(ops.dense)  # the layer holds Tensors: 1 us less than by the op
 
 
 class Dense(Layer):
