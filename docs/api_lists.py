@@ -45,6 +45,7 @@ def entries(module_name: str, left_out: set[str], where: str) -> str:
     module = importlib.import_module(module_name)
     is_package = hasattr(module, "__path__") or module_name in COLLECTIONS
     names = getattr(module, "__all__", None) or [n for n in vars(module) if not n.startswith("_")]
+    names = dict.fromkeys([*names, *getattr(module, "_LAZY", ())])
     found: dict[str, tuple[Any, str]] = {}
     for name in names:
         thing = getattr(module, name)
