@@ -95,7 +95,7 @@ def accuracy(spike: Any, epochs: int) -> tuple[float, float]:
         [
             picodl.Input((STEPS, INPUTS)),
             SpikingDense(32, spike),
-            layers.Lambda(lambda s: ops.mean(s, axis=1)),
+            layers.GlobalAveragePooling1D(),
             layers.Dense(2),
         ]
     )
