@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -128,25 +129,38 @@ def functional_from_config(cls: Any, config: Config, custom_objects: Any = None)
     from picodl.saving import registry
 
     with registry.custom_object_scope(custom_objects):
+        names = Counter(entry_name(e) for e in config["layers"])
+        if names and max(names.values()) > 1:
+            raise ValueError(
+                f"Two layers of the model are called {names.most_common(1)[0][0]!r}; layer names "
+                "must be unique."
+            )
         made = {entry_name(e): _make_layer(e) for e in config["layers"]}
-        waiting = [
+        ready = deque(
             (entry_name(e), i, node)
             for e in config["layers"]
             for i, node in enumerate(_nodes_of(e))
-        ]
+        )
         results: dict[tuple[str, int], list[Any]] = {
             (name, 0): [layer.output]
             for name, layer in made.items()
             if isinstance(layer, InputLayer)
         }
-        while waiting:
-            later = [item for item in waiting if not _connect(item, made, results)]
-            if len(later) == len(waiting):
-                raise ValueError(
-                    f"The graph of the model {config.get('name')!r} cannot be connected: the "
-                    f"inputs of {later[0][0]!r} are never made (a missing layer, or a cycle)."
-                )
-            waiting = later
+        waiting: dict[Any, list[Any]] = {}  # by the result that is missing
+        while ready:
+            item = ready.popleft()
+            missing = _connect(item, made, results)
+            if missing is not None:
+                waiting.setdefault(missing, []).append(item)
+            else:
+                ready.extend(waiting.pop(item[:2], ()))
+        if waiting:
+            missing, late = next(iter(waiting.items()))
+            raise ValueError(
+                f"The graph of the model {config.get('name')!r} cannot be connected: "
+                f"{late[0][0]!r} needs {missing[0]!r}, which is never made (a missing layer, or a "
+                "cycle)."
+            )
         options = {key: config[key] for key in ("name", "trainable") if config.get(key) is not None}
         trainable = options.pop("trainable", True)
         target = Functional if cls is Model else cls
@@ -180,19 +194,19 @@ def _nodes_of(entry: Config) -> list[Any]:
     return list(entry.get("inbound_nodes") or [])
 
 
-def _connect(item: Any, made: Mapping[str, Any], results: dict[Any, list[Any]]) -> bool:
-    """Call a layer on its inputs if these exist by now."""
+def _connect(item: Any, made: Mapping[str, Any], results: dict[Any, list[Any]]) -> Any:
+    """Call a layer on its inputs; what is missing for that, or None."""
     name, index, node = item
     try:
         args, kwargs = _arguments(node, results)
-    except _NotYet:
-        return False
+    except _NotYet as missing:
+        return missing.args
     call = made[name]
     if call is ops.get_item and isinstance(args[1], list):
         mixed = any(not isinstance(k, (int, bool)) for k in args[1])
         args = (args[0], tuple(args[1]) if mixed else args[1])
     results[name, index] = tree.flatten(call(*args, **kwargs))
-    return True
+    return None
 
 
 class _NotYet(Exception):
@@ -241,7 +255,7 @@ def _old_value(value: Any, results: Mapping[Any, list[Any]]) -> Any:
 def _find(history: Any, results: Mapping[Any, list[Any]]) -> Any:
     name, index, result = history
     if (name, index) not in results:
-        raise _NotYet
+        raise _NotYet(name, index)
     found = results[name, index]
     if not 0 <= result < len(found):
         raise ValueError(f"The layer {name!r} has no result number {result}.")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -206,6 +207,7 @@ def weight_pairs(
     names = group.texts("layer_names")
     if names is None:
         raise FileError(f"{group.path or 'the file'} has no attribute layer_names.")
+    _refuse_twice(names, "layer_names")
     stored = [(name, _datasets(group, name)) for name in names]
     if by_name:
         chosen = list(_by_name(stored, model))
@@ -213,7 +215,7 @@ def weight_pairs(
         chosen = list(_by_order(stored, model, skip_mismatch))
         own = {id(w) for layer in model.layers for w in layer.weights}
         top = [w for w in layer_weights(model) if id(w) not in own]
-        if top:
+        if top or group.get(_TOP) is not None:
             chosen.append((_TOP, top, _datasets(group, _TOP)))
     pairs: list[Pair] = []
     problems: list[str] = []
@@ -255,6 +257,7 @@ def _datasets(group: Group, layer: str) -> list[Dataset]:
     names = own.texts("weight_names")
     if names is None:
         raise FileError(f"{own.path} has no attribute weight_names.")
+    _refuse_twice(names, f"weight_names of {own.path}")
     found = []
     for name in names:
         dataset = own.get(name)
@@ -262,6 +265,12 @@ def _datasets(group: Group, layer: str) -> list[Dataset]:
             raise FileError(f"{own.path}/{name}, named in weight_names, is missing.")
         found.append(dataset)
     return found
+
+
+def _refuse_twice(names: list[str], item: str) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise FileError(f"{item} names {twice[0]!r} twice.")
 
 
 Chosen = Iterator[tuple[str, list[Any], list[Dataset]]]
