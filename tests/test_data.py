@@ -504,3 +504,12 @@ def test_inputs_are_never_changed() -> None:
             list(make_batches(x, y, w, shuffle=shuffle, batch_size=2).epoch(3))
     np.testing.assert_array_equal(x, X)
     np.testing.assert_array_equal(y, Y)
+
+
+def test_strings_are_for_models_that_take_them() -> None:
+    x = np.array([["a"], ["b"]])
+    for source in (x, x.astype(object), iter([(x, Y[:2])])):
+        ((got, _, _),) = make_batches(source, strings=lambda: True).epoch(0)
+        assert got.tolist() == [["a"], ["b"]]
+    with pytest.raises(ValueError, match="x must hold numbers"):
+        make_batches(x, strings=lambda: False)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from picodl import config
 from picodl.tensor import Tensor
 from picodl.typing import Array
 
+Strings: TypeAlias = bool | Callable[[], bool]  # whether strings are welcome, if anybody asks
 WINDOW_BYTES = 32 << 20  # how much of stored data is held in memory at a time
 
 
@@ -88,7 +90,7 @@ def is_numbers(value: Any) -> bool:
     return isinstance(value, (bool, int, float, str, np.generic))
 
 
-def as_leaf(value: Any, name: str, strings: bool = False) -> Any:
+def as_leaf(value: Any, name: str, strings: Strings = False) -> Any:
     """One array of the user's as an array that a model can compute with.
 
     Args:
@@ -131,9 +133,12 @@ def as_leaf(value: Any, name: str, strings: bool = False) -> Any:
     return leaf
 
 
-def _check_kind(leaf: Array, name: str, strings: bool) -> None:
+def _check_kind(leaf: Array, name: str, strings: Strings) -> None:
     kind = leaf.dtype.kind
-    if kind in "fiub" or (strings and kind in "UST"):
+    if kind in "fiub":
+        return
+    strings = strings() if callable(strings) else strings
+    if strings and kind in "UST":
         return
     if strings and kind == "O" and all(isinstance(v, str) for v in leaf.flat):
         return
@@ -159,7 +164,8 @@ def _stored(source: Any) -> Any:
     return stored.read(0, len(stored)) if stored.nbytes <= WINDOW_BYTES else stored
 
 
-def _from_pandas(value: Any, name: str, strings: bool) -> Array:
+def _from_pandas(value: Any, name: str, strings: Strings) -> Array:
+    strings = strings() if callable(strings) else strings
     columns = getattr(value, "dtypes", None)
     if columns is not None and hasattr(columns, "items") and not strings:
         bad = [str(c) for c, dtype in columns.items() if getattr(dtype, "kind", "O") not in "fiub"]

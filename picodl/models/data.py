@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from picodl import config, tree
-from picodl.models.arrays import Sparse, Stored, as_leaf, is_numbers, part_of
+from picodl.models.arrays import Sparse, Stored, Strings, as_leaf, is_numbers, part_of
 from picodl.models.pydataset import PyDataset
 from picodl.models.weights import check_class_weight, class_weights
 from picodl.typing import Array
@@ -153,7 +153,7 @@ def make_batches(
     shuffle: bool | str = False,
     class_weight: dict[int, float] | None = None,
     allow_empty: bool = False,
-    strings: bool = False,
+    strings: Strings = False,
 ) -> Batches:
     """Batches from everything that fit, evaluate and predict take as data.
 
@@ -165,7 +165,7 @@ def make_batches(
         shuffle: True, False or "batch".
         class_weight: {class: weight}, which becomes the sample weight.
         allow_empty: whether no samples at all are welcome: then there is one batch of none.
-        strings: whether x may hold strings.
+        strings: whether x may hold strings, or a function that says so.
 
     Raises:
         TypeError: for what is no data.
@@ -179,7 +179,7 @@ def make_batches(
     if is_stream(x):
         from picodl.models.streams import stream_batches
 
-        return stream_batches(x, y, sample_weight, steps, shuffle, class_weight)
+        return stream_batches(x, y, sample_weight, steps, shuffle, class_weight, strings)
     x, y, sample_weight = as_data(x, y, sample_weight, strings=strings)
     count = _common_length(x, y, sample_weight)
     if not count and not allow_empty:
@@ -194,11 +194,15 @@ def make_batches(
 
 
 def one_batch(
-    x: Any, y: Any = None, sample_weight: Any = None, class_weight: dict[int, float] | None = None
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    class_weight: dict[int, float] | None = None,
+    strings: Strings = False,
 ) -> tuple[Any, Any, Any]:
     """The arguments of train_on_batch and test_on_batch, checked as `make_batches` does."""
     check_class_weight(class_weight, sample_weight)
-    x, y, sample_weight = as_data(x, y, sample_weight)
+    x, y, sample_weight = as_data(x, y, sample_weight, strings)
     if not _common_length(x, y, sample_weight):
         raise ValueError("x is empty: it has 0 samples, at least 1 is needed.")
     if class_weight is not None:
@@ -213,7 +217,7 @@ def one_batch(
 
 
 def split_validation(
-    x: Any, y: Any, sample_weight: Any, fraction: float, strings: bool = False
+    x: Any, y: Any, sample_weight: Any, fraction: float, strings: Strings = False
 ) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
     """Cut the last fraction of the samples off: ((x, y, weights), (x, y, weights)).
 
@@ -245,7 +249,7 @@ def split_validation(
 
 
 def as_data(
-    x: Any, y: Any = None, sample_weight: Any = None, strings: bool = False
+    x: Any, y: Any = None, sample_weight: Any = None, strings: Strings = False
 ) -> tuple[Any, Any, Any]:
     """x, y and sample_weight with arrays for leaves, in the user's own structure.
 
@@ -288,7 +292,7 @@ def check_whole(argument: str, value: Any) -> int | None:
     return int(value)
 
 
-def _as_arrays(value: Any, name: str, strings: bool = False) -> Any:
+def _as_arrays(value: Any, name: str, strings: Strings = False) -> Any:
     if type(value) is np.ndarray and value.ndim and value.dtype == config.floatx():
         return value
     if isinstance(value, dict):

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+from picodl.models.arrays import Strings
 from picodl.models.data import Batches, one_batch
 from picodl.models.pydataset import PyDataset, fetch, ordered_indices
 
@@ -17,6 +18,7 @@ def stream_batches(
     steps: int | None,
     shuffle: Any,
     class_weight: dict[int, float] | None,
+    strings: Strings = False,
 ) -> Batches:
     """Batches from an iterable of batches.
 
@@ -36,8 +38,8 @@ def stream_batches(
             stacklevel=4,
         )
     if isinstance(source, PyDataset):
-        return DatasetBatches(source, steps, shuffle is True, class_weight)
-    return StreamBatches(source, steps, class_weight)
+        return DatasetBatches(source, steps, shuffle is True, class_weight, strings)
+    return StreamBatches(source, steps, class_weight, strings)
 
 
 class StreamBatches(Batches):
@@ -50,9 +52,14 @@ class StreamBatches(Batches):
     """
 
     def __init__(
-        self, source: Any, steps: int | None, class_weight: dict[int, float] | None
+        self,
+        source: Any,
+        steps: int | None,
+        class_weight: dict[int, float] | None,
+        strings: Strings = False,
     ) -> None:
         self.source = source
+        self._strings = strings
         self.class_weight = class_weight
         self._asked = steps
         self._iterator: Iterator[Any] | None = None
@@ -80,7 +87,7 @@ class StreamBatches(Batches):
             count += 1
             self._seen += 1
             if count > start:
-                yield unpack_batch(batch, self._name(), self.class_weight)
+                yield unpack_batch(batch, self._name(), self.class_weight, self._strings)
         self.steps = self.steps or count
 
     def has_more(self) -> bool:
@@ -128,8 +135,9 @@ class DatasetBatches(StreamBatches):
         steps: int | None,
         shuffle: bool,
         class_weight: dict[int, float] | None,
+        strings: Strings = False,
     ) -> None:
-        super().__init__(source, steps, class_weight)
+        super().__init__(source, steps, class_weight, strings)
         self.shuffle = shuffle
         self.steps = source.num_batches if steps is None else steps
         self._ends = 0
@@ -156,7 +164,10 @@ def warn_of_end(seen: int, asked: int) -> None:
 
 
 def unpack_batch(
-    batch: Any, source: str, class_weight: dict[int, float] | None = None
+    batch: Any,
+    source: str,
+    class_weight: dict[int, float] | None = None,
+    strings: Strings = False,
 ) -> tuple[Any, Any, Any]:
     """(x, y, sample_weight) of what an iterable yields: x, (x,), (x, y) or (x, y, sample_weight).
 
@@ -174,4 +185,4 @@ def unpack_batch(
             f"received {told}."
         )
     x, y, sample_weight = (*batch, None, None)[:3]
-    return one_batch(x, y, sample_weight, class_weight)
+    return one_batch(x, y, sample_weight, class_weight, strings)

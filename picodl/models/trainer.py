@@ -81,7 +81,7 @@ class Trainer(Steps):
         initial_epoch = _whole("initial_epoch", initial_epoch, 0)
         if validation_split:
             (x, y, sample_weight), validation_data = batches.split_validation(
-                x, y, sample_weight, validation_split, self._takes_strings()
+                x, y, sample_weight, validation_split, self._takes_strings
             )
         train = batches.make_batches(
             x,
@@ -91,7 +91,7 @@ class Trainer(Steps):
             steps=steps_per_epoch,
             shuffle=shuffle,
             class_weight=class_weight,
-            strings=self._takes_strings(),
+            strings=self._takes_strings,
         )
         validation = self._validation(
             validation_data, validation_batch_size or batch_size, validation_steps
@@ -232,9 +232,11 @@ class Trainer(Steps):
                     f"batches; received a tuple of {len(data)}."
                 )
             return batches.make_batches(
-                *data, batch_size=batch_size, steps=steps, strings=self._takes_strings()
+                *data, batch_size=batch_size, steps=steps, strings=self._takes_strings
             )
-        return batches.make_batches(data, batch_size=batch_size, steps=steps)
+        return batches.make_batches(
+            data, batch_size=batch_size, steps=steps, strings=self._takes_strings
+        )
 
     def _takes_strings(self) -> bool:
         """Whether one of the layers takes texts."""
@@ -291,7 +293,7 @@ class Trainer(Steps):
         """
         self._require_compiled("evaluate()")
         data = batches.make_batches(
-            x, y, sample_weight, batch_size=batch_size, steps=steps, strings=self._takes_strings()
+            x, y, sample_weight, batch_size=batch_size, steps=steps, strings=self._takes_strings
         )
         listeners = CallbackList(
             callbacks, add_progbar=verbose != 0, model=self, verbose=verbose, epochs=1,
@@ -338,7 +340,7 @@ class Trainer(Steps):
             if type(limit) is int and 0 < len(x) <= limit and x.dtype.kind in "fiub":
                 return self.predict_on_batch(x)  # a short path for few rows
         data = batches.make_batches(
-            x, batch_size=batch_size, steps=steps, allow_empty=True, strings=self._takes_strings()
+            x, batch_size=batch_size, steps=steps, allow_empty=True, strings=self._takes_strings
         )
         listeners = CallbackList(
             callbacks, add_progbar=verbose != 0, model=self, verbose=verbose, epochs=1,
@@ -370,7 +372,9 @@ class Trainer(Steps):
     ) -> Any:
         """One training step; returns the loss and metrics of this batch as evaluate does."""
         self._require_compiled("train_on_batch()")
-        x, y, sample_weight = batches.one_batch(x, y, sample_weight, class_weight)
+        x, y, sample_weight = batches.one_batch(
+            x, y, sample_weight, class_weight, self._takes_strings
+        )
         if self._regularized is None:
             self._find_parts()
         self._custom_logs = None
@@ -387,7 +391,7 @@ class Trainer(Steps):
     ) -> Any:
         """The loss and metrics of one batch, as evaluate returns them."""
         self._require_compiled("test_on_batch()")
-        x, y, sample_weight = batches.one_batch(x, y, sample_weight)
+        x, y, sample_weight = batches.one_batch(x, y, sample_weight, strings=self._takes_strings)
         if self._regularized is None:
             self._find_parts()
         self._custom_logs = None
