@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from picodl import config, initializers, naming, regularizers, symbolic, tree
+from picodl import config, naming, regularizers, symbolic, tree
 from picodl.config import thread
+from picodl.layers.description import DescribedModule, bound_arguments
 from picodl.layers.input_spec import InputSpec
+from picodl.layers.shapes import as_shape, map_shapes
 from picodl.layers.signature import CallSignature
-from picodl.module import Module, Parameter
 from picodl.symbolic import Spec, Step, Symbol
 from picodl.tensor import Tensor
-from picodl.typing import Array, Config, Shape
+from picodl.typing import Config, Shape
 
 _build_lock = threading.RLock()
-
-# keys that other versions of Keras write and that mean nothing here
-_FOREIGN_KEYS = {
-    "quantization_config", "lora_rank", "lora_alpha", "gptq_unpacked_column_size", "synchronized",
-    "rms_scaling", "time_major", "implementation", "use_cudnn", "vocabulary_size",
-    "batch_input_shape", "use_legacy_format", "registered_name",
-}  # fmt: skip
-
 
 _BY_CALL, _BY_FORWARD = 1, 2
 
@@ -63,7 +55,7 @@ def tracked(build: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-class Layer(Module):
+class Layer(DescribedModule):
     """The base of all layers and models.
 
     Subclasses override `__init__`, `build(input_shape)`, `call(inputs)` (or `forward`),
@@ -106,8 +98,8 @@ class Layer(Module):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = super().__new__(cls)
-        if cls.get_config is Layer.get_config and cls.__init__ is not Layer.__init__:
-            self._auto_config = _bound_arguments(cls, self, args, kwargs)
+        if cls.get_config is DescribedModule.get_config and cls.__init__ is not Layer.__init__:
+            self._auto_config = bound_arguments(cls, self, args, kwargs)
         return self
 
     def __init__(
@@ -146,142 +138,6 @@ class Layer(Module):
     @tracked
     def build(self, input_shape: Any) -> None:
         """Create the weights for inputs of this shape; called once, before the first call."""
-
-    def add_weight(
-        self,
-        shape: Any = None,
-        initializer: Any = None,
-        dtype: Any = None,
-        trainable: bool = True,
-        autocast: bool = True,
-        regularizer: Any = None,
-        constraint: Any = None,
-        aggregation: str = "none",
-        overwrite_with_gradient: bool = False,
-        name: str | None = None,
-    ) -> Parameter:
-        """A new Parameter of this layer, to be kept in an attribute.
-
-        Args:
-            shape: a tuple of sizes; None for a single number.
-            initializer: name, callable or array. Defaults to "glorot_uniform", or "zeros" for
-                integers.
-            dtype: defaults to the layer's variable dtype.
-            trainable: False for a state.
-            regularizer, constraint: name or object.
-            name: the last part of the path.
-
-        Raises:
-            TypeError: if the shape is a string (the name belongs into name=).
-            ValueError: if a size is not known.
-        """
-        if isinstance(shape, str):
-            raise TypeError(
-                f'add_weight of layer "{self.name}": the first argument is the shape; received the '
-                f"string {shape!r}. Pass it as name={shape!r}."
-            )
-        shape = as_shape(shape or ())
-        if not all(isinstance(n, int) and n >= 0 for n in shape):
-            raise ValueError(
-                f'{type(self).__name__} layer "{self.name}" cannot make the weight {name!r} of '
-                f"shape {shape}: every size must be known and not negative."
-            )
-        dtype = np.dtype(dtype or self.dtype_policy.variable_dtype)
-        if initializer is None:
-            initializer = "glorot_uniform" if dtype.kind == "f" else "zeros"
-        try:
-            parameter = Parameter(
-                initializers.get(initializer),
-                shape,
-                dtype,
-                trainable,
-                autocast,
-                name=name,
-                regularizer=regularizers.get(regularizer),
-                constraint=_constraint(constraint),
-            )
-        except MemoryError:
-            size = math.prod(shape) * dtype.itemsize / 2**30
-            raise ValueError(
-                f'{type(self).__name__} layer "{self.name}": the weight {name!r} of shape {shape} '
-                f"would take {size:,.1f} GiB of memory, which is more than there is."
-            ) from None
-        parameter.requires_grad = parameter.requires_grad and self._trainable
-        return parameter
-
-    @property
-    def weights(self) -> list[Parameter]:
-        """All weights: own trainable, own states, then those of the layers inside."""
-        return list(self.parameters())
-
-    variables = weights
-
-    @property
-    def trainable_weights(self) -> list[Parameter]:
-        """The weights that training changes."""
-        return [w for w in self.parameters() if w.requires_grad]
-
-    trainable_variables = trainable_weights
-
-    @property
-    def non_trainable_weights(self) -> list[Parameter]:
-        """The weights that training leaves alone, states included."""
-        return [w for w in self.parameters() if not w.requires_grad]
-
-    non_trainable_variables = non_trainable_weights
-
-    @property
-    def trainable(self) -> bool:
-        """Whether training changes the weights; set it on a layer or a whole model at any time."""
-        return self._trainable
-
-    @trainable.setter
-    def trainable(self, flag: bool) -> None:
-        for module in self.modules():
-            if isinstance(module, Layer):
-                module._trainable = bool(flag)
-        for weight in self.parameters():
-            weight.requires_grad = bool(flag) and getattr(weight, "can_train", True)
-
-    def get_weights(self) -> list[Array]:
-        """Copies of the values of `weights`."""
-        return [weight.data.copy() for weight in self.parameters()]
-
-    def set_weights(self, weights: Sequence[Any]) -> None:
-        """Set the values of `weights`, all or none.
-
-        Raises:
-            ValueError: if there are too many or too few, or a shape differs.
-        """
-        own = self.weights
-        new = [Tensor(value).data for value in weights]
-        if len(new) != len(own):
-            raise ValueError(
-                f'{type(self).__name__} "{self.name}" has {len(own)} weights, but set_weights '
-                f"received {len(new)} arrays."
-                + ("" if self.built else " It has not been built yet: call it on data first.")
-            )
-        for weight, value in zip(own, new, strict=True):
-            if weight.data.shape != value.shape:
-                raise ValueError(
-                    f"The weight {getattr(weight, 'path', '')} has shape {weight.data.shape}, but "
-                    f"set_weights received an array of shape {value.shape}."
-                )
-        for weight, value in zip(own, new, strict=True):
-            weight.data[...] = value
-
-    def count_params(self) -> int:
-        """The number of weights, states included.
-
-        Raises:
-            ValueError: if the layer has not been built.
-        """
-        if not self.built:
-            raise ValueError(
-                f'{type(self).__name__} "{self.name}" has no weights yet: call it on data, or '
-                "build(input_shape) first."
-            )
-        return sum(int(w.data.size) for w in self.parameters())
 
     # ---------------------------------------------------------------- calling
 
@@ -463,7 +319,7 @@ class Layer(Module):
         signature = CallSignature.of(type(self))
         shapes, named = signature.shapes_for(type(self).compute_output_shape, args, kwargs)
         found = self.compute_output_shape(*shapes, **named)
-        return _map_shapes(lambda s: Spec(s, self._dtype.name), found)
+        return map_shapes(lambda s: Spec(s, self._dtype.name), found)
 
     def compute_output_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The shape of the output for inputs of the given shape.
@@ -471,7 +327,7 @@ class Layer(Module):
         The default tries the layer out on small arrays of zeros; nothing is recorded, and states
         and random generators are put back.
         """
-        symbols = _map_shapes(lambda s: Symbol(s, self._dtype.name), args)
+        symbols = map_shapes(lambda s: Symbol(s, self._dtype.name), args)
         if not self.built:
             self._build_for(CallSignature.of(type(self)), symbols, {})
         return tree.map_structure(lambda spec: spec.shape, self._infer(symbols, {}))
@@ -562,58 +418,6 @@ class Layer(Module):
         """The dtype of the weights."""
         return self.dtype_policy.variable_dtype
 
-    def get_config(self) -> Config:
-        """What is needed to make an equal layer: `type(layer).from_config(config)`.
-
-        Raises:
-            NotImplementedError: for a class whose constructor takes arguments that are not plain
-                numbers, strings and lists, and that does not override this method.
-        """
-        base: Config = {
-            "name": self.name,
-            "trainable": self._trainable,
-            "dtype": {
-                "module": "keras",
-                "class_name": "DTypePolicy",
-                "config": {"name": self.dtype_policy.name},
-                "registered_name": None,
-            },
-        }
-        if self.activity_regularizer is not None:
-            base["activity_regularizer"] = regularizers.serialize(self.activity_regularizer)
-        if type(self).get_config is Layer.get_config and self._auto_config is not None:
-            for key, value in self._auto_config.items():
-                if not _is_plain(value):
-                    raise NotImplementedError(
-                        f"{type(self).__name__} takes the argument {key!r}, which is not a plain "
-                        "value, so it must define get_config() to be saved or cloned."
-                    )
-                base.setdefault(key, value)
-        return base
-
-    @classmethod
-    def from_config(cls, config: Config) -> Any:
-        """A new layer from what `get_config` gave."""
-        accepted = inspect.signature(cls.__init__).parameters
-        return cls(**{k: v for k, v in config.items() if k in accepted or k not in _FOREIGN_KEYS})
-
-    def get_build_config(self) -> Config | None:
-        """The shapes the layer was built for, or None before."""
-        if not self.built or "_build_shapes" not in vars(self):
-            return None
-        shapes, named = self._build_shapes
-        if named:
-            return {"shapes_dict": {**named}}
-        return {"input_shape": shapes[0]} if shapes else None
-
-    def build_from_config(self, config: Config) -> None:
-        """Build for the shapes that `get_build_config` gave."""
-        if config and not self.built:
-            if "shapes_dict" in config:
-                self.build(**{k: as_shape(s) for k, s in config["shapes_dict"].items()})
-            elif config.get("input_shape") is not None:
-                self.build(as_shape(config["input_shape"]))
-
     def __getstate__(self) -> dict[str, Any]:
         state = dict(vars(self))
         state.pop("_steps", None)  # symbols refer to each other; models keep their own list
@@ -631,39 +435,6 @@ class Layer(Module):
         return f"<{type(self).__name__} name={self.name}, built={self.built}>"
 
 
-def as_shape(shape: Any) -> Any:
-    """Lists of sizes as tuples, also inside lists and dicts of shapes; numpy integers as int."""
-    if isinstance(shape, dict):
-        return {key: as_shape(s) for key, s in shape.items()}
-    if isinstance(shape, (int, np.integer)):
-        return (int(shape),)
-    if isinstance(shape, (list, tuple)):
-        if all(n is None or isinstance(n, (int, np.integer)) for n in shape):
-            return tuple(n if n is None else int(n) for n in shape)
-        return [as_shape(s) for s in shape]
-    return shape
-
-
-def _map_shapes(function: Callable[[Shape], Any], shapes: Any) -> Any:
-    if isinstance(shapes, dict):
-        return {key: _map_shapes(function, s) for key, s in shapes.items()}
-    if isinstance(shapes, (list, tuple)):
-        if all(n is None or isinstance(n, (int, np.integer)) for n in shapes) and (
-            len(shapes) > 0 or isinstance(shapes, tuple)
-        ):
-            return function(tuple(shapes))
-        return type(shapes)(_map_shapes(function, s) for s in shapes)
-    return shapes
-
-
-def _constraint(identifier: Any) -> Any:
-    if identifier is None:
-        return None
-    from picodl import constraints
-
-    return constraints.get(identifier)
-
-
 def _declared_shape(layer: Layer, kwargs: dict[str, Any]) -> Shape | None:
     """The shape given as input_shape=, input_dim= or batch_input_shape=, with the batch axis."""
     for key in ("input_shape", "input_dim", "batch_input_shape", "batch_shape"):
@@ -677,32 +448,6 @@ def _declared_shape(layer: Layer, kwargs: dict[str, Any]) -> Shape | None:
                 )
             return shape if key.startswith("batch") else (None, *shape)
     return None
-
-
-def _bound_arguments(cls: Any, self: Any, args: Any, kwargs: Any) -> Config | None:
-    try:
-        bound = inspect.signature(cls.__init__).bind(self, *args, **kwargs)
-    except TypeError:
-        return None  # the constructor itself will say what is wrong
-    bound.apply_defaults()
-    found: Config = {}
-    for name, value in list(bound.arguments.items())[1:]:
-        kind = bound.signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_KEYWORD:
-            found.update(value)
-        elif kind is not inspect.Parameter.VAR_POSITIONAL:
-            found[name] = value
-    for common in ("name", "trainable", "dtype", "activity_regularizer", "autocast"):
-        found.pop(common, None)
-    return found
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
-    if isinstance(value, (list, tuple)):
-        return all(_is_plain(v) for v in value)
-    return value is None or isinstance(value, (bool, int, float, str))
 
 
 def _is_regular(x: Any) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from picodl import activations, config
-from picodl.layers.base import Layer, as_shape
+from picodl.layers.base import Layer
+from picodl.layers.shapes import as_shape
 from picodl.symbolic import Spec, Step
 from picodl.typing import Config, Shape
 

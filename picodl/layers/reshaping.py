@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from picodl import config, ops
-from picodl.layers.base import Layer, as_shape
+from picodl.layers.base import Layer
 from picodl.layers.checks import positive_integer
 from picodl.layers.input_spec import InputSpec
+from picodl.layers.shapes import as_shape
 from picodl.typing import Config, Shape
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from picodl.models.functional import Functional
 from picodl.models.generation import generate
@@ -20,6 +20,10 @@ __all__ = [
     "model_from_json",
     "save_model",
 ]
+
+if TYPE_CHECKING:
+    from picodl.models.cloning import clone_model, model_from_json
+    from picodl.saving import load_model, save_model
 
 registry.add_kind(
     "model", "keras", {"Functional": Functional, "Model": Model, "Sequential": Sequential}

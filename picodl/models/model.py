@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from picodl import symbolic, tree
-from picodl.layers.base import Layer, as_shape
+from picodl.layers.base import Layer
+from picodl.layers.shapes import as_shape
 from picodl.models.graph import Graph
 from picodl.models.trainer import Trainer
 from picodl.naming import suggest

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from picodl import naming
-from picodl.layers.base import Layer, as_shape
+from picodl.layers.base import Layer
 from picodl.layers.core import InputLayer
+from picodl.layers.shapes import as_shape
 from picodl.models.graph import Graph
 from picodl.models.model import Model
 from picodl.symbolic import Symbol

@@ -1,0 +1,107 @@
+"""A layer as a config: what is needed to make an equal one."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from picodl import regularizers
+from picodl.layers.shapes import as_shape
+from picodl.layers.weights import WeightedModule
+from picodl.typing import Config
+
+# keys that other versions of Keras write and that mean nothing here
+_FOREIGN_KEYS = {
+    "quantization_config", "lora_rank", "lora_alpha", "gptq_unpacked_column_size", "synchronized",
+    "rms_scaling", "time_major", "implementation", "use_cudnn", "vocabulary_size",
+    "batch_input_shape", "use_legacy_format", "registered_name",
+}  # fmt: skip
+
+
+class DescribedModule(WeightedModule):
+    """The part of Layer that writes and reads configs."""
+
+    activity_regularizer: Any
+    _auto_config: Config | None = None
+    _build_shapes: tuple[tuple[Any, ...], dict[str, Any]]
+
+    build: Any
+
+    def get_config(self) -> Config:
+        """What is needed to make an equal layer: `type(layer).from_config(config)`.
+
+        Raises:
+            NotImplementedError: for a class whose constructor takes arguments that are not plain
+                numbers, strings and lists, and that does not override this method.
+        """
+        base: Config = {
+            "name": self.name,
+            "trainable": self._trainable,
+            "dtype": {
+                "module": "keras",
+                "class_name": "DTypePolicy",
+                "config": {"name": self.dtype_policy.name},
+                "registered_name": None,
+            },
+        }
+        if self.activity_regularizer is not None:
+            base["activity_regularizer"] = regularizers.serialize(self.activity_regularizer)
+        if type(self).get_config is DescribedModule.get_config and self._auto_config is not None:
+            for key, value in self._auto_config.items():
+                if not _is_plain(value):
+                    raise NotImplementedError(
+                        f"{type(self).__name__} takes the argument {key!r}, which is not a plain "
+                        "value, so it must define get_config() to be saved or cloned."
+                    )
+                base.setdefault(key, value)
+        return base
+
+    @classmethod
+    def from_config(cls, config: Config) -> Any:
+        """A new layer from what `get_config` gave."""
+        accepted = inspect.signature(cls.__init__).parameters
+        return cls(**{k: v for k, v in config.items() if k in accepted or k not in _FOREIGN_KEYS})
+
+    def get_build_config(self) -> Config | None:
+        """The shapes the layer was built for, or None before."""
+        if not self.built or "_build_shapes" not in vars(self):
+            return None
+        shapes, named = self._build_shapes
+        if named:
+            return {"shapes_dict": {**named}}
+        return {"input_shape": shapes[0]} if shapes else None
+
+    def build_from_config(self, config: Config) -> None:
+        """Build for the shapes that `get_build_config` gave."""
+        if config and not self.built:
+            if "shapes_dict" in config:
+                self.build(**{k: as_shape(s) for k, s in config["shapes_dict"].items()})
+            elif config.get("input_shape") is not None:
+                self.build(as_shape(config["input_shape"]))
+
+
+def bound_arguments(cls: Any, self: Any, args: Any, kwargs: Any) -> Config | None:
+    """The arguments of a constructor call by name; None if they do not fit it."""
+    try:
+        bound = inspect.signature(cls.__init__).bind(self, *args, **kwargs)
+    except TypeError:
+        return None  # the constructor itself will say what is wrong
+    bound.apply_defaults()
+    found: Config = {}
+    for name, value in list(bound.arguments.items())[1:]:
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            found.update(value)
+        elif kind is not inspect.Parameter.VAR_POSITIONAL:
+            found[name] = value
+    for common in ("name", "trainable", "dtype", "activity_regularizer", "autocast"):
+        found.pop(common, None)
+    return found
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(v) for v in value)
+    return value is None or isinstance(value, (bool, int, float, str))

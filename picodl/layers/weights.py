@@ -1,0 +1,169 @@
+"""The weights of a layer: made, listed, frozen, read and set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from picodl import initializers, regularizers
+from picodl.config import DTypePolicy
+from picodl.layers.shapes import as_shape
+from picodl.module import Module, Parameter
+from picodl.tensor import Tensor
+from picodl.typing import Array
+
+
+class WeightedModule(Module):
+    """The part of Layer that makes weights, lists them and can freeze them."""
+
+    name: str
+    built = False
+    dtype_policy: DTypePolicy
+    _trainable: bool
+
+    def add_weight(
+        self,
+        shape: Any = None,
+        initializer: Any = None,
+        dtype: Any = None,
+        trainable: bool = True,
+        autocast: bool = True,
+        regularizer: Any = None,
+        constraint: Any = None,
+        aggregation: str = "none",
+        overwrite_with_gradient: bool = False,
+        name: str | None = None,
+    ) -> Parameter:
+        """A new Parameter of this layer, to be kept in an attribute.
+
+        Args:
+            shape: a tuple of sizes; None for a single number.
+            initializer: name, callable or array. Defaults to "glorot_uniform", or "zeros" for
+                integers.
+            dtype: defaults to the layer's variable dtype.
+            trainable: False for a state.
+            regularizer, constraint: name or object.
+            name: the last part of the path.
+
+        Raises:
+            TypeError: if the shape is a string (the name belongs into name=).
+            ValueError: if a size is not known.
+        """
+        if isinstance(shape, str):
+            raise TypeError(
+                f'add_weight of layer "{self.name}": the first argument is the shape; received the '
+                f"string {shape!r}. Pass it as name={shape!r}."
+            )
+        shape = as_shape(shape or ())
+        if not all(isinstance(n, int) and n >= 0 for n in shape):
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}" cannot make the weight {name!r} of '
+                f"shape {shape}: every size must be known and not negative."
+            )
+        dtype = np.dtype(dtype or self.dtype_policy.variable_dtype)
+        if initializer is None:
+            initializer = "glorot_uniform" if dtype.kind == "f" else "zeros"
+        try:
+            parameter = Parameter(
+                initializers.get(initializer),
+                shape,
+                dtype,
+                trainable,
+                autocast,
+                name=name,
+                regularizer=regularizers.get(regularizer),
+                constraint=_constraint(constraint),
+            )
+        except MemoryError:
+            size = math.prod(shape) * dtype.itemsize / 2**30
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}": the weight {name!r} of shape {shape} '
+                f"would take {size:,.1f} GiB of memory, which is more than there is."
+            ) from None
+        parameter.requires_grad = parameter.requires_grad and self._trainable
+        return parameter
+
+    @property
+    def weights(self) -> list[Parameter]:
+        """All weights: own trainable, own states, then those of the layers inside."""
+        return list(self.parameters())
+
+    variables = weights
+
+    @property
+    def trainable_weights(self) -> list[Parameter]:
+        """The weights that training changes."""
+        return [w for w in self.parameters() if w.requires_grad]
+
+    trainable_variables = trainable_weights
+
+    @property
+    def non_trainable_weights(self) -> list[Parameter]:
+        """The weights that training leaves alone, states included."""
+        return [w for w in self.parameters() if not w.requires_grad]
+
+    non_trainable_variables = non_trainable_weights
+
+    @property
+    def trainable(self) -> bool:
+        """Whether training changes the weights; set it on a layer or a whole model at any time."""
+        return self._trainable
+
+    @trainable.setter
+    def trainable(self, flag: bool) -> None:
+        for module in self.modules():
+            if isinstance(module, WeightedModule):
+                module._trainable = bool(flag)
+        for weight in self.parameters():
+            weight.requires_grad = bool(flag) and getattr(weight, "can_train", True)
+
+    def get_weights(self) -> list[Array]:
+        """Copies of the values of `weights`."""
+        return [weight.data.copy() for weight in self.parameters()]
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Set the values of `weights`, all or none.
+
+        Raises:
+            ValueError: if there are too many or too few, or a shape differs.
+        """
+        own = self.weights
+        new = [Tensor(value).data for value in weights]
+        if len(new) != len(own):
+            raise ValueError(
+                f'{type(self).__name__} "{self.name}" has {len(own)} weights, but set_weights '
+                f"received {len(new)} arrays."
+                + ("" if self.built else " It has not been built yet: call it on data first.")
+            )
+        for weight, value in zip(own, new, strict=True):
+            if weight.data.shape != value.shape:
+                raise ValueError(
+                    f"The weight {getattr(weight, 'path', '')} has shape {weight.data.shape}, but "
+                    f"set_weights received an array of shape {value.shape}."
+                )
+        for weight, value in zip(own, new, strict=True):
+            weight.data[...] = value
+
+    def count_params(self) -> int:
+        """The number of weights, states included.
+
+        Raises:
+            ValueError: if the layer has not been built.
+        """
+        if not self.built:
+            raise ValueError(
+                f'{type(self).__name__} "{self.name}" has no weights yet: call it on data, or '
+                "build(input_shape) first."
+            )
+        return sum(int(w.data.size) for w in self.parameters())
+
+
+def _constraint(identifier: Any) -> Any:
+    if identifier is None:
+        return None
+    from picodl import constraints
+
+    return constraints.get(identifier)
