@@ -159,6 +159,10 @@ class Group:
             FileError: if it is something else.
         """
         value = _attribute(self, attribute)
+        if isinstance(value, str):
+            wanted = _attribute(self, f"{attribute}_{CHECKSUM}")
+            if wanted is not None and wanted != zlib.crc32(value.encode()):
+                raise FileError(f"{attribute} does not match its checksum: the file is damaged.")
         if value is None or isinstance(value, str):
             return value
         raise FileError(

@@ -31,6 +31,18 @@ class Item(Protocol):
         """Read the values into an array of the item's own shape and dtype, and check them."""
 
 
+class Zeros:
+    """An `Item` that no file holds: zeros in the shape of a variable."""
+
+    name = "zeros"
+
+    def __init__(self, variable: Variable) -> None:
+        self.shape, self.dtype = variable.data.shape, variable.data.dtype
+
+    def read(self, out: Array) -> None:
+        out[...] = 0
+
+
 class Variable(Protocol):
     """What is filled: a Parameter, or any Tensor."""
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from picodl.module import Module, _trainable_then_older
 from picodl.naming import to_snake_case
 from picodl.tensor import Tensor
+from picodl.typing import Array
 
 _HIDDEN = ("_layers", "_source", "optimizer")  # found under `layers`, or no part of the weights
 
@@ -24,6 +25,11 @@ class Place(NamedTuple):
         """(path of the dataset, variable) of each variable."""
         base = f"{self.path}/vars" if self.path else "vars"
         return ((f"{base}/{number}", variable) for number, variable in enumerate(self.variables))
+
+    def values(self) -> Iterator[tuple[str, Array]]:
+        """(path of the dataset, values) of each variable, a low-rank change worked in."""
+        merged = self.owner.merged_weights() if hasattr(self.owner, "merged_weights") else {}
+        return ((path, merged.get(id(v), v.data)) for path, v in self.items())
 
 
 def places(model: Module) -> list[Place]:
@@ -52,7 +58,13 @@ def places(model: Module) -> list[Place]:
 def own_variables(module: Module) -> list[Any]:
     """The variables that a module holds itself: trainable ones, then states."""
     own = [(name, part) for name, part in Module.parts(module) if isinstance(part, Tensor)]
-    return [part for _, part in sorted(own, key=_trainable_then_older)]
+    adapters = [id(part) for part in adapters_of(module)]
+    return [part for _, part in sorted(own, key=_trainable_then_older) if id(part) not in adapters]
+
+
+def adapters_of(module: Module) -> list[Any]:
+    """The matrices of a low-rank change, which files hold as part of the table it changes."""
+    return list(module._adapters()) if getattr(module, "lora_enabled", False) else []  # type: ignore[attr-defined]
 
 
 def _children(module: Module) -> Iterator[tuple[str, Module]]:

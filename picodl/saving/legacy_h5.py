@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from picodl.saving.files import FileError
-from picodl.saving.hdf5 import Dataset, Group, write_dataset
+from picodl.saving.hdf5 import CHECKSUM, Dataset, Group, write_dataset
 from picodl.saving.items import assign_all, misfit
 from picodl.saving.keras2 import modern_compile_config, modern_config, optimizer_order
 from picodl.saving.keras_zip import KERAS_VERSION, compile_from, make_model
@@ -42,14 +43,14 @@ def write_model(stream: Any, model: Any) -> None:
     training = config.get("compile_config")
     with h5py.File(stream, "w") as file:
         _sign(file)
-        file.attrs["model_config"] = json.dumps(_plain(config))
+        _write_text(file, "model_config", json.dumps(_plain(config)))
         _write_layers(file.create_group("model_weights"), model, "model_weights/")
         if training:
             optimizer = training.pop("optimizer", None)
             training = _without_modules(training)
             if optimizer:
                 training["optimizer_config"] = _plain(optimizer)
-            file.attrs["training_config"] = json.dumps(training)
+            _write_text(file, "training_config", json.dumps(training))
             _write_optimizer(file.create_group("optimizer_weights"), model.optimizer)
 
 
@@ -60,6 +61,11 @@ def write_weights(stream: Any, model: Any) -> None:
     require_built(model)
     with h5py.File(stream, "w") as file:
         _write_layers(file, model, "")
+
+
+def _write_text(group: Any, attribute: str, text: str) -> None:
+    group.attrs[attribute] = text
+    group.attrs[f"{attribute}_{CHECKSUM}"] = np.uint32(zlib.crc32(text.encode()))
 
 
 def _sign(group: Any) -> None:

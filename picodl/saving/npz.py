@@ -24,9 +24,9 @@ def write_weights(stream: Any, model: Any) -> None:
     """Write a model's weights to a binary file; `numpy.load(path)["layers/dense/vars/0"]`."""
     with zipfile.ZipFile(stream, "w", allowZip64=True) as archive:
         for place in places(model):
-            for path, variable in place.items():
+            for path, values in place.values():
                 with archive.open(f"{path}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, variable.data, allow_pickle=False)
+                    np.lib.format.write_array(member, values, allow_pickle=False)
 
 
 class Member:

@@ -1,7 +1,8 @@
 """`.safetensors`: the weights alone, as a header in JSON and the bytes of the arrays.
 
 The layout: eight bytes with the length of the header, the header {name: {"dtype", "shape",
-"data_offsets"}}, then the data, without holes or overlap. Names are the paths of `.weights.h5`.
+"data_offsets"}}, then the data, without holes or overlap. Names are the paths of `.weights.h5`;
+"__metadata__" holds the checksum of each array (see `checksum`), compared where it is there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from picodl.saving.checksum import checksum
 from picodl.saving.files import FileError
 from picodl.saving.items import Item, assign_all, fill
 from picodl.saving.layout import places
@@ -29,12 +31,13 @@ _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
 
 def write_weights(stream: Any, model: Any) -> None:
     """Write a model's weights to a binary file."""
-    write_arrays(stream, {path: v.data for place in places(model) for path, v in place.items()})
+    write_arrays(stream, {path: a for place in places(model) for path, a in place.values()})
 
 
 def write_arrays(stream: Any, arrays: dict[str, Array]) -> None:
     """Write named arrays to a binary file."""
-    header: dict[str, Any] = {"__metadata__": {"format": "picodl"}}
+    sums = {f"crc32:{name}": str(checksum(name, array)) for name, array in arrays.items()}
+    header: dict[str, Any] = {"__metadata__": {"format": "picodl", **sums}}
     end = 0
     for name, array in arrays.items():
         start, end = end, end + array.nbytes
@@ -53,7 +56,7 @@ def write_arrays(stream: Any, arrays: dict[str, Array]) -> None:
 class Entry:
     """An array of the file; an `Item`."""
 
-    def __init__(self, file: Any, name: str, entry: Any, base: int) -> None:
+    def __init__(self, file: Any, name: str, entry: Any, base: int, wanted: Any = None) -> None:
         try:
             code, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
             self.bfloat16 = code == "BF16"
@@ -66,6 +69,7 @@ class Entry:
             raise FileError(f"{name}: shape {shape} of {code} does not fill the bytes it is given.")
         self.file, self.name, self.shape = file, name, tuple(shape)
         self.stored, self.start, self.end, self.base = stored, start, end, base
+        self.wanted = wanted
         self.dtype = np.dtype(np.float32) if self.bfloat16 else stored
 
     def read(self, out: Array) -> None:
@@ -74,6 +78,8 @@ class Entry:
         self.file.seek(self.base + self.start)
         if fill(self.file, values) != self.end - self.start:
             raise FileError(f"{self.name} is cut off.")
+        if self.wanted is not None and str(checksum(self.name, values)) != self.wanted:
+            raise FileError(f"{self.name} does not match its checksum: the file is damaged.")
         if self.bfloat16:
             out.view(np.uint32)[...] = values.astype(np.uint32) << 16
 
@@ -92,8 +98,12 @@ def read_entries(file: Any) -> dict[str, Entry]:
     header = parse_json(file.read(length), "the header")
     if not isinstance(header, dict):
         raise FileError("its header is not a JSON object.")
-    header.pop("__metadata__", None)
-    found = {name: Entry(file, name, entry, 8 + length) for name, entry in header.items()}
+    notes = header.pop("__metadata__", None)
+    notes = notes if isinstance(notes, dict) else {}
+    found = {
+        name: Entry(file, name, entry, 8 + length, notes.get(f"crc32:{name}"))
+        for name, entry in header.items()
+    }
     at = 0
     for entry in sorted(found.values(), key=lambda e: (e.start, e.end)):
         if entry.start != at:

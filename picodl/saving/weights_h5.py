@@ -17,7 +17,7 @@ from typing import Any
 from picodl.saving.files import FileError
 from picodl.saving.hdf5 import Group, write_dataset
 from picodl.saving.items import Item, assign_all, misfit
-from picodl.saving.layout import Place, places
+from picodl.saving.layout import Place, adapters_of, places
 
 # groups that older writers made for things picodl keeps elsewhere or not at all
 _IGNORED = ("seed_generator", "random_generator", "metrics", "_metrics", "_loss_tracker")
@@ -39,8 +39,8 @@ def write_places(file: Any, found: Iterable[Place]) -> None:
         path = f"{place.path}/vars" if place.path else "vars"
         group = file.create_group(path)
         group.attrs["name"] = place.name
-        for number, variable in enumerate(place.variables):
-            write_dataset(group, str(number), variable.data, f"{path}/{number}")
+        for number, (name, values) in enumerate(place.values()):
+            write_dataset(group, str(number), values, name)
 
 
 def saved_places(model: Any, with_optimizer: bool = True) -> list[Place]:
@@ -133,6 +133,7 @@ def weight_pairs(model: Any, found: Mapping[str, Item], skip_mismatch: bool = Fa
                 problems.append(problem)
         if len(problems) == bad:
             pairs += [(variable, found[path], label) for variable, path, label in triples]
+            pairs += [(v, Zeros(v), label_of(v, place)) for v in adapters_of(place.owner)[1:]]
     extra = [p for p in found if p not in known and not p.startswith("optimizer/")]
     if problems or extra:
         said = describe_mismatch(problems, extra)
