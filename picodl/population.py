@@ -54,6 +54,11 @@ class Population:
                     f'Population cannot stack the {type(layer).__name__} layer "{layer.name}"; it '
                     f"knows {', '.join(sorted(_STEPS))}."
                 )
+            if getattr(layer, "lora_enabled", False):
+                raise ValueError(
+                    f'Population: the layer "{layer.name}" is adapted by low-rank matrices, which '
+                    "cannot be stacked."
+                )
             if not layer.built:
                 raise ValueError(
                     f'Population: the layer "{layer.name}" has no weights yet. Give the model an '

@@ -139,7 +139,9 @@ def test_nan_scores_are_worst(x):
 
 def test_messages(x):
     dense = template(x, layers.Dense(2))
+    adapted = template(x, layers.Dense(2, lora_rank=1))
     for call, message in [
+        (lambda: Population(adapted, 3), "low-rank"),
         (lambda: Population(dense, 0), "positive integer; received 0"),
         (lambda: Population([layers.Dense(2, name="raw")], 3), '"raw" has no weights yet'),
         (lambda: Population(template(x, layers.Lambda(abs, name="odd")), 3), 'Lambda layer "odd"'),
