@@ -11,6 +11,7 @@ import numpy as np
 
 from picodl import activations, tree
 from picodl.layers import Layer
+from picodl.layers.lora import LowRank
 from picodl.models.graph import Node, Slot
 from picodl.module import Parameter
 from picodl.typing import Array
@@ -148,10 +149,11 @@ def _append(node: Node, given: list[Any], calls: list[Call], numbers: Any) -> Va
         kept = [v for v in given if isinstance(v, (Value, int, float, np.number))]
         calls.append(Call(kind, node.name, None, kept, output))
         return output
+    merged = layer.merged_weights() if isinstance(layer, LowRank) else {}
     weights = {
-        name: weight.data.copy()
+        name: merged.get(id(weight), weight.data).copy()
         for name, weight in vars(layer).items()
-        if isinstance(weight, Parameter)
+        if isinstance(weight, Parameter) and not (merged and name.startswith("lora_"))
     }
     activation = activation_name(getattr(layer, "activation", None), node.name)
     calls.append(Call(kind, node.name, layer, inputs, output, weights, activation))

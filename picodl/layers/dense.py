@@ -6,15 +6,15 @@ import inspect
 from typing import Any
 
 from picodl import activations, constraints, initializers, ops, regularizers
-from picodl.layers.base import Layer
 from picodl.layers.checks import known_axis, positive_integer
 from picodl.layers.input_spec import InputSpec
+from picodl.layers.lora import LowRank
 from picodl.typing import Config, Shape
 
 _dense: Any = inspect.unwrap(ops.dense)  # the layer holds Tensors: 1 us less than by the op
 
 
-class Dense(Layer):
+class Dense(LowRank):
     """y = activation(x @ kernel + bias), over the last axis.
 
     Args:
@@ -25,6 +25,7 @@ class Dense(Layer):
         kernel_regularizer, bias_regularizer: penalties on the weights.
         activity_regularizer: penalty on the outputs.
         kernel_constraint, bias_constraint: applied to the weights after each update.
+        lora_rank, lora_alpha: freeze the kernel and train a change of this rank; see `enable_lora`.
 
     Weights: kernel (n, units), bias (units,).
     Shapes: (batch, ..., n) -> (batch, ..., units).
@@ -51,6 +52,8 @@ class Dense(Layer):
         activity_regularizer: Any = None,
         kernel_constraint: Any = None,
         bias_constraint: Any = None,
+        lora_rank: int | None = None,
+        lora_alpha: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(activity_regularizer=activity_regularizer, **kwargs)
@@ -65,6 +68,7 @@ class Dense(Layer):
         self.bias_constraint = constraints.get(bias_constraint)
         self.input_spec = InputSpec(min_ndim=2)
         self.bias: Any = None
+        self._set_lora(lora_rank, lora_alpha)
 
     def build(self, input_shape: Shape) -> None:
         n = known_axis(self, input_shape)
@@ -83,11 +87,14 @@ class Dense(Layer):
                 constraint=self.bias_constraint,
                 name="bias",
             )
+        if self.lora_rank is not None:
+            self._adapt(self.lora_rank, self.lora_alpha)
         self.input_spec = InputSpec(min_ndim=2, axes={-1: n})
 
     def call(self, x: Any) -> Any:
         pair = getattr(self.activation, "pair", None)
-        y = _dense(x, self.kernel, self.bias, pair)
+        kernel = self._adapted() if self.lora_enabled else self.kernel
+        y = _dense(x, kernel, self.bias, pair)
         return y if pair is not None else self.activation(y)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
@@ -105,6 +112,7 @@ class Dense(Layer):
             "bias_regularizer": regularizers.serialize(self.bias_regularizer),
             "kernel_constraint": constraints.serialize(self.kernel_constraint),
             "bias_constraint": constraints.serialize(self.bias_constraint),
+            **self._lora_config(),
         }
 
 

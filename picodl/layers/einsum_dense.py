@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from picodl import activations, constraints, initializers, ops, regularizers
-from picodl.layers.base import Layer
+from picodl.layers.lora import LowRank
 from picodl.ops.projection import project
 from picodl.typing import Config, Shape
 
 
-class EinsumDense(Layer):
+class EinsumDense(LowRank):
     """y = activation(einsum(equation, x, kernel) + bias).
 
     Args:
@@ -23,6 +23,7 @@ class EinsumDense(Layer):
         kernel_regularizer, bias_regularizer: penalties on the weights.
         activity_regularizer: penalty on the outputs.
         kernel_constraint, bias_constraint: applied to the weights after each update.
+        lora_rank, lora_alpha: freeze the kernel and train a change of this rank; see `enable_lora`.
 
     Weights: kernel, of the shape the equation asks for; bias.
 
@@ -47,6 +48,8 @@ class EinsumDense(Layer):
         activity_regularizer: Any = None,
         kernel_constraint: Any = None,
         bias_constraint: Any = None,
+        lora_rank: int | None = None,
+        lora_alpha: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(activity_regularizer=activity_regularizer, **kwargs)
@@ -64,6 +67,7 @@ class EinsumDense(Layer):
         self.bias_constraint = constraints.get(bias_constraint)
         self._axes = self._axes_that_meet()
         self.bias: Any = None
+        self._set_lora(lora_rank, lora_alpha)
 
     def _split_equation(self) -> tuple[str, str, str]:
         """The letters of the input, the kernel and the output."""
@@ -121,6 +125,8 @@ class EinsumDense(Layer):
             constraint=self.kernel_constraint,
             name="kernel",
         )
+        if self.lora_rank is not None:
+            self._adapt(self.lora_rank, self.lora_alpha)
         if self.bias_axes is None:
             return
         letters = _letters(output, len(shape))
@@ -150,12 +156,13 @@ class EinsumDense(Layer):
         return 0
 
     def call(self, inputs: Any) -> Any:
+        kernel = self._adapted() if self.lora_enabled else self.kernel
         axes = self._axes
-        if axes and (self.bias is None or self.bias.shape == self.kernel.shape[axes:]):
+        if axes and (self.bias is None or self.bias.shape == kernel.shape[axes:]):
             pair = getattr(self.activation, "pair", None)
-            y = project(inputs, self.kernel, self.bias, axes, pair)
+            y = project(inputs, kernel, self.bias, axes, pair)
             return y if pair is not None else self.activation(y)
-        y = ops.einsum(self.equation, inputs, self.kernel)
+        y = ops.einsum(self.equation, inputs, kernel)
         if self.bias is not None:
             y = y + self.bias
         return self.activation(y)
@@ -176,6 +183,7 @@ class EinsumDense(Layer):
             "bias_regularizer": regularizers.serialize(self.bias_regularizer),
             "kernel_constraint": constraints.serialize(self.kernel_constraint),
             "bias_constraint": constraints.serialize(self.bias_constraint),
+            **self._lora_config(),
         }
 
 

@@ -9,11 +9,12 @@ import numpy as np
 from picodl import constraints, initializers, ops, regularizers
 from picodl.layers.base import Layer
 from picodl.layers.checks import positive_integer
+from picodl.layers.lora import LowRank
 from picodl.tensor import Tensor
 from picodl.typing import Config, Shape
 
 
-class Embedding(Layer):
+class Embedding(LowRank):
     """y = embeddings[ids]: a vector for each integer id.
 
     Args:
@@ -23,6 +24,7 @@ class Embedding(Layer):
         embeddings_regularizer, embeddings_constraint: penalty and constraint of the table.
         mask_zero: id 0 is padding: it is masked in the layers that follow.
         weights: first values of the table, as an array or a list of one array.
+        lora_rank, lora_alpha: freeze the table and train a change of this rank; see `enable_lora`.
 
     Weights: embeddings (input_dim, output_dim).
     Shapes: (batch, ...) integers -> (batch, ..., output_dim).
@@ -43,6 +45,8 @@ class Embedding(Layer):
         embeddings_constraint: Any = None,
         mask_zero: bool = False,
         weights: Any = None,
+        lora_rank: int | None = None,
+        lora_alpha: float | None = None,
         **kwargs: Any,
     ) -> None:
         length = kwargs.pop("input_length", None)  # of Keras 2
@@ -57,9 +61,14 @@ class Embedding(Layer):
         self.mask_zero = mask_zero
         self.supports_masking = mask_zero
         self.autocast = False  # ids stay what they are
+        self._set_lora(lora_rank, lora_alpha)
         if weights is not None:
             self.build()
-            self.set_weights(list(weights) if isinstance(weights, (list, tuple)) else [weights])
+            given = list(weights) if isinstance(weights, (list, tuple)) else [weights]
+            adapters = self._adapters() if self.lora_enabled else ()
+            self.set_weights([*given, *adapters])
+
+    _table = "embeddings"
 
     def build(self, input_shape: Any = None) -> None:
         self.embeddings = self.add_weight(
@@ -69,9 +78,16 @@ class Embedding(Layer):
             constraint=self.embeddings_constraint,
             name="embeddings",
         )
+        if self.lora_rank is not None:
+            self._adapt(self.lora_rank, self.lora_alpha)
 
     def call(self, inputs: Any) -> Any:
-        return ops.embedding(self.embeddings, inputs)
+        y = ops.embedding(self.embeddings, inputs)
+        if not self.lora_enabled:
+            return y
+        a, b = self._adapters()  # of the rows in use: the whole table would be a large product
+        change = ops.matmul(ops.embedding(a, inputs), b)
+        return y + (self.lora_alpha / self.lora_rank) * change  # type: ignore[operator]
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         return np.asarray(inputs) != 0 if self.mask_zero else None
@@ -89,6 +105,7 @@ class Embedding(Layer):
             "activity_regularizer": regularizers.serialize(self.activity_regularizer),
             "embeddings_constraint": constraints.serialize(self.embeddings_constraint),
             "mask_zero": self.mask_zero,
+            **self._lora_config(),
         }
 
 
@@ -146,7 +163,7 @@ class ReversibleEmbedding(Embedding):
     def call(self, inputs: Any, reverse: bool = False) -> Any:
         if not reverse:
             return super().call(inputs)
-        kernel = ops.transpose(self.embeddings) if self.tie_weights else self.reverse_embeddings
+        kernel = ops.transpose(self._adapted()) if self.tie_weights else self.reverse_embeddings
         if self.reverse_dtype is not None:
             inputs = ops.cast(inputs, self.reverse_dtype)
             kernel = ops.cast(kernel, self.reverse_dtype)

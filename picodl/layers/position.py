@@ -198,7 +198,7 @@ class TokenAndPositionEmbedding(Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        common = {"dtype": self.dtype_policy}
+        common: Any = {"dtype": self.dtype_policy}
         self.token_embedding = Embedding(
             vocabulary_size, embedding_dim, embeddings_initializer, mask_zero=mask_zero,
             name="token_embedding", **common,

@@ -43,9 +43,10 @@ def dense(x: Tensor, kernel: Tensor, bias: Tensor | None = None, pair: Any = Non
             dx = product(h, w.T)
             if a.ndim != 2:
                 dx = dx.reshape(a.shape)
+        dw = product(rows.T, h) if kernel.requires_grad else None
         if bias is None:
-            return dx, product(rows.T, h)
-        return dx, product(rows.T, h), sum_of_rows(h)
+            return dx, dw
+        return dx, dw, sum_of_rows(h)
 
     def composed(x: Tensor, kernel: Tensor, bias: Any = None) -> Any:
         z = matmul(x, kernel)

@@ -51,7 +51,7 @@ def project(
     def backward(g: Any) -> Any:
         h = function.backward(g.reshape(y.shape), saved)
         dx = h.dot(columns.T).reshape(a.shape) if x.requires_grad else None
-        dw = rows.T.dot(h).reshape(w.shape)
+        dw = rows.T.dot(h).reshape(w.shape) if kernel.requires_grad else None
         if bias is None:
             return dx, dw
         return dx, dw, np.ones(len(h), h.dtype).dot(h).reshape(bias.data.shape)

@@ -5,7 +5,8 @@
     optimizer/vars/0, 1, ...        iteration, learning rate, then the slots
 
 Each `vars` group names its owner in the attribute `name`. Beside every dataset stands a checksum in
-the attribute `crc32` (see `checksum`), which Keras ignores and `load_weights` checks.
+the attribute `crc32` (see `checksum`), and the root counts the arrays; Keras ignores both,
+`load_weights` checks them.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from typing import Any
 
 from picodl.saving.files import FileError
 from picodl.saving.hdf5 import Group, write_dataset
-from picodl.saving.items import Item, assign_all, misfit
+from picodl.saving.items import Item, Zeros, assign_all, misfit
 from picodl.saving.layout import Place, adapters_of, places
 
 # groups that older writers made for things picodl keeps elsewhere or not at all
-_IGNORED = ("seed_generator", "random_generator", "metrics", "_metrics", "_loss_tracker")
+_ELSEWHERE = {"seed_generator", "random_generator", "metrics", "_metrics", "_loss_tracker"}
+_COUNT = "arrays"  # attribute of the root: how many were written
 
 Pair = tuple[Any, Item, str]  # a variable, its values, and what it is called in messages
 
@@ -35,12 +37,15 @@ def write_weights(stream: Any, model: Any, with_optimizer: bool = True) -> None:
 
 def write_places(file: Any, found: Iterable[Place]) -> None:
     """Write objects with their variables into an open h5py file."""
+    count = 0
     for place in found:
         path = f"{place.path}/vars" if place.path else "vars"
         group = file.create_group(path)
         group.attrs["name"] = place.name
         for number, (name, values) in enumerate(place.values()):
             write_dataset(group, str(number), values, name)
+            count += 1
+    file.attrs[_COUNT] = count
 
 
 def saved_places(model: Any, with_optimizer: bool = True) -> list[Place]:
@@ -92,12 +97,21 @@ def model_pairs(roots: list[Group], model: Any, skip_mismatch: bool = False) -> 
     """
     require_built(model)
     found: dict[str, Item] = {}
+    lost = 0
     for root in roots:
-        for path, dataset in root.datasets(skip=("optimizer", *_IGNORED)).items():
+        datasets = root.datasets()
+        lost += max(0, (root.number(_COUNT) or 0) - len(datasets))
+        for path, dataset in datasets.items():
             found[path.replace("_layer_checkpoint_dependencies", "layers")] = dataset
     pairs = weight_pairs(model, found, skip_mismatch)
     for root in roots:
         pairs += _state_pairs(root, model)
+    if lost:
+        warnings.warn(
+            f"{lost} arrays that were written to the file, probably the optimizer's state, are not "
+            "in it any more: it was edited, or is damaged.",
+            stacklevel=5,
+        )
     return pairs
 
 
@@ -134,7 +148,7 @@ def weight_pairs(model: Any, found: Mapping[str, Item], skip_mismatch: bool = Fa
         if len(problems) == bad:
             pairs += [(variable, found[path], label) for variable, path, label in triples]
             pairs += [(v, Zeros(v), label_of(v, place)) for v in adapters_of(place.owner)[1:]]
-    extra = [p for p in found if p not in known and not p.startswith("optimizer/")]
+    extra = [path for path in found if path not in known and not _is_elsewhere(path)]
     if problems or extra:
         said = describe_mismatch(problems, extra)
         if not skip_mismatch:
@@ -144,6 +158,10 @@ def weight_pairs(model: Any, found: Mapping[str, Item], skip_mismatch: bool = Fa
             )
         warnings.warn(f"load_weights left out what does not fit: {said}", stacklevel=5)
     return pairs
+
+
+def _is_elsewhere(path: str) -> bool:
+    return path.startswith("optimizer/") or not _ELSEWHERE.isdisjoint(path.split("/"))
 
 
 def describe_mismatch(problems: Iterable[str], extra: Iterable[str], limit: int = 8) -> str:
@@ -165,7 +183,11 @@ def _state_pairs(root: Group, model: Any) -> list[Pair]:
     group = root.get("optimizer/vars") if root.get("optimizer") is not None else None
     if getattr(model, "optimizer", None) is None or not isinstance(group, Group):
         return []
-    return optimizer_pairs(model, [group.get(n) for n in sorted(group.names(), key=_number)])
+    names = [str(number) for number in range(len(group.names()))]
+    items = [group.get(name) for name in names]
+    if None in items:
+        raise FileError(f"optimizer/vars/{names[items.index(None)]} is missing.")
+    return optimizer_pairs(model, items)
 
 
 def optimizer_pairs(model: Any, items: list[Any]) -> list[Pair]:
@@ -198,7 +220,3 @@ def optimizer_pairs(model: Any, items: list[Any]) -> list[Pair]:
             raise FileError(f"{problem}.")
     pairs = zip(variables, items, strict=True)
     return [(variable, item, variable.path) for variable, item in pairs if item is not None]
-
-
-def _number(name: str) -> tuple[int, str]:
-    return (int(name), "") if name.isdecimal() and len(name) < 10 else (1 << 60, name)
