@@ -14,7 +14,7 @@ import numpy as np
 from picodl import config
 from picodl.module import Module, Parameter
 from picodl.optimizers import schedules
-from picodl.optimizers.blas import SMALL, add_scaled
+from picodl.optimizers.blas import SMALL
 from picodl.optimizers.clipping import clip_by_global_norm, clip_by_norm, clip_by_value
 from picodl.optimizers.flat import Packing, Plan, label
 from picodl.optimizers.options import OPTIONS, as_groups, check_options
@@ -251,7 +251,8 @@ class Optimizer(State):
         gradient = run.now if part is None else run.now[part]
         scratch = np.empty_like(values)
         if settings.weight_decay:
-            add_scaled(values, None, values, settings.minus_decay, scratch)
+            np.multiply(values, settings.minus_decay, out=scratch)
+            values += scratch
         if self._per_variable:
             own = gradient.reshape(run.member.data.shape)
             with no_grad():

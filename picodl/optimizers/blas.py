@@ -31,7 +31,8 @@ def add_scaled(y: Array, b: Any, x: Array, a: Any, scratch: Array) -> None:
     """Set y to b * y + a * x.
 
     Args:
-        y, x, scratch: arrays of one shape; y is contiguous, and scratch may be x.
+        y, x, scratch: arrays of one shape; y is contiguous, scratch may be x, and x is not y (BLAS
+            would take four times as long).
         b, a: numbers; None for a b of 1.
     """
     n = y.size
