@@ -118,12 +118,8 @@ class Group:
             return Dataset(found, path, self.source)
         raise FileError(f"{path} is neither a group nor a dataset.")
 
-    def datasets(self, skip: tuple[str, ...] = ()) -> dict[str, Dataset]:
-        """All datasets below, by their path; each object once, however many links lead to it.
-
-        Args:
-            skip: names of groups that are not looked into.
-        """
+    def datasets(self) -> dict[str, Dataset]:
+        """All datasets below, by their path; each group is looked into once."""
         import h5py
 
         found: dict[str, Dataset] = {}
@@ -139,8 +135,6 @@ class Group:
                 count += 1
                 if count > ITEMS:
                     raise FileError(f"The file holds more than {ITEMS} items.")
-                if name in skip:
-                    continue
                 child = group._child(name)
                 if isinstance(child, Dataset):
                     found[_join(base, name)] = child
@@ -169,6 +163,11 @@ class Group:
             f"The attribute {attribute} of {self.path or 'the file'} should be a text, but is "
             f"of type {type(value).__name__}."
         )
+
+    def number(self, attribute: str) -> int | None:
+        """An attribute that is a whole number; None if it is missing or something else."""
+        value = _attribute(self, attribute)
+        return int(value) if isinstance(value, np.integer) else None
 
     def texts(self, attribute: str) -> list[str] | None:
         """An attribute that is a list of texts, also when split into attribute0, attribute1, ...
