@@ -177,3 +177,19 @@ def test_tensorboard_without_a_writer_names_the_extra(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ImportError, match=r"picodl\[tensorboard\]"):
         C.TensorBoard()
+
+
+def test_metrics_with_several_values(tmp_path: Path, capsys: Any, caplog: Any) -> None:
+    model = picodl.Sequential([picodl.Input((3,)), layers.Dense(2, "softmax")])
+    metric = picodl.metrics.F1Score(average=None)
+    model.compile("sgd", loss="categorical_crossentropy", metrics=[metric])
+    targets = picodl.utils.to_categorical((Y[:, 0] > 0).astype(int), 2)
+    logs = [C.CSVLogger(tmp_path / "l.csv"), C.JSONLinesLogger(tmp_path / "l.jsonl")]
+    with caplog.at_level(logging.INFO, "picodl"):
+        model.fit(X, targets, callbacks=[*logs, C.LoggingCallback()], verbose=2)
+    assert "f1_score: 0." in capsys.readouterr().out
+    assert "f1_score=[" in caplog.text
+    assert len(json.loads(rows(tmp_path / "l.csv")[0]["f1_score"])) == 2
+    assert len(json.loads((tmp_path / "l.jsonl").read_text())["logs"]["f1_score"]) == 2
+    with pytest.raises(ValueError, match="'f1_score' has 2 values; a single number is needed"):
+        model.fit(X, targets, callbacks=[C.EarlyStopping("f1_score")], verbose=0)

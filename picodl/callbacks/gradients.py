@@ -16,6 +16,7 @@ from picodl.typing import Array
 class GradientMonitor(Callback):
     """Watch the gradients of each layer and say what is wrong with them.
 
+    It sees the steps that `Model.minimize` makes: those of fit, and of a train_step that calls it.
     At the end of an epoch it names layers whose gradients vanish or explode, and units that got no
     gradient at all in the batches looked at: dead ones, such as a ReLU that is never positive.
 

@@ -283,7 +283,8 @@ class Stopwatch:
 
 
 def _as_text(logs: Logs | None) -> str:
-    return ", ".join(f"{key}={value:.6g}" for key, value in (logs or {}).items())
+    texts = {k: str(v) if np.ndim(v) else f"{v:.6g}" for k, v in (logs or {}).items()}
+    return ", ".join(f"{key}={text}" for key, text in texts.items())
 
 
 def _json_value(value: Any) -> Any:

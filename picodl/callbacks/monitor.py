@@ -61,6 +61,11 @@ class MonitorCallback(Callback):
                 stacklevel=2,
             )
             return None
+        if np.ndim(value):
+            raise ValueError(
+                f"{type(self).__name__}: {self.monitor!r} has {np.size(value)} values; a single "
+                "number is needed to compare epochs. Give the metric an average."
+            )
         return float(value)
 
     def improves(self, value: float, best: float | None) -> bool:

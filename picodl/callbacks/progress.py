@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from picodl.callbacks.base import Callback, Logs
 
 _interactive = True
@@ -182,7 +184,7 @@ class Progbar:
     def _values(self) -> str:
         parts = []
         for name, (total, count) in self._sums.items():
-            value = total / count
+            value = float(np.mean(total)) / count  # one number for a metric with several
             text = f"{value:.4f}" if abs(value) > 1e-3 else f"{value:.4e}"
             parts.append(f" - {name}: {text}")
         return "".join(parts)

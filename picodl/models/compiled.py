@@ -54,7 +54,7 @@ class CompiledLoss:
         for place, identifier in enumerate(given):
             if identifier is not None:
                 loss = _loss_object(identifier, targets[place], outputs[place])
-                _warn_of_single_unit(outputs[place])
+                _warn_of_single_unit(loss, outputs[place])
                 weight = 1.0 if weights[place] is None else float(weights[place])
                 self.parts.append((place, loss, weight))
         self.built = True
@@ -318,8 +318,11 @@ def _masked(weight: Any, mask: Any) -> Array:
     return keep * weight
 
 
-def _warn_of_single_unit(y_pred: Any) -> None:
-    if _shape(y_pred)[-1:] == (1,) and y_pred.data.size and np.all(y_pred.data == 1):
+def _warn_of_single_unit(loss: Any, y_pred: Any) -> None:
+    """Only losses of probabilities: elsewhere an output of 1 is a number like any other."""
+    if "crossentropy" not in loss.name or _shape(y_pred)[-1:] != (1,):
+        return
+    if y_pred.data.size and np.all(y_pred.data == 1):
         warnings.warn(
             "The single output unit is 1 for every sample, as a softmax over one unit always is. "
             'Use activation="sigmoid" for two classes, or one unit per class.',
