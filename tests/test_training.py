@@ -124,3 +124,27 @@ def test_stop_training_ends_within_the_epoch() -> None:
     counted: list[int] = []
     history = net().fit(X, Y, batch_size=8, epochs=3, callbacks=[Stop(), seen], verbose=0)
     assert counted == [0, 1] and history.epoch == [0]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"validation_data": (X, Y[:3])}, "In validation_data: .*x has 96, y has 3"),
+        ({"validation_data": (X, Y, Y, Y)}, "received a tuple of 4"),
+        ({"validation_data": X}, "needs targets: pass y"),
+        ({"validation_data": (X, Y), "validation_steps": 0}, "validation_steps must be a positive"),
+        ({"validation_data": (X, Y), "validation_batch_size": 0}, "validation_batch_size must be"),
+        ({"validation_freq": 0}, "validation_freq"),
+        ({"y": None}, "needs targets: pass y"),
+    ],
+)
+def test_bad_arguments(options: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        net().fit(X, **{"y": Y, "verbose": 0, **options})
+
+
+def test_validation_data_goes_before_validation_split() -> None:
+    model = net()
+    history = model.fit(X, Y, validation_data=(X[:5], Y[:5]), validation_split=0.5, verbose=0)
+    loss = model.evaluate(X[:5], Y[:5], verbose=0)[0]
+    assert history.history["val_loss"] == [pytest.approx(loss)]

@@ -138,9 +138,9 @@ def _check_kind(leaf: Array, name: str, strings: Strings) -> None:
     if kind in "fiub":
         return
     strings = strings() if callable(strings) else strings
+    if kind == "O" and leaf.size and all(isinstance(v, str) for v in leaf.flat):
+        kind = "U"
     if strings and kind in "UST":
-        return
-    if strings and kind == "O" and all(isinstance(v, str) for v in leaf.flat):
         return
     hint = {
         "U": "Turn text into numbers first (StringLookup, TextVectorization), labels into integers "
@@ -166,17 +166,17 @@ def _stored(source: Any) -> Any:
 
 def _from_pandas(value: Any, name: str, strings: Strings) -> Array:
     strings = strings() if callable(strings) else strings
-    columns = getattr(value, "dtypes", None)
-    if columns is not None and hasattr(columns, "items") and not strings:
-        bad = [str(c) for c, dtype in columns.items() if getattr(dtype, "kind", "O") not in "fiub"]
-        if bad:
-            raise ValueError(
-                f"{name} is a DataFrame whose columns {', '.join(bad)} hold no numbers. Encode "
-                "them first (pandas.get_dummies, sklearn.preprocessing.OneHotEncoder)."
-            )
+    dtypes = value.dtypes
+    columns = dtypes.items() if hasattr(dtypes, "items") else [(value.name, dtypes)]
+    bad = [str(column) for column, dtype in columns if getattr(dtype, "kind", "O") not in "fiub"]
+    if bad and not strings and value.ndim > 1:
+        raise ValueError(
+            f"{name} is a DataFrame whose columns {', '.join(bad)} hold no numbers. Encode "
+            "them first (pandas.get_dummies, sklearn.preprocessing.OneHotEncoder)."
+        )
     array = value.to_numpy()
-    if array.dtype.kind == "O" and getattr(columns, "kind", "O") in "fiub":
-        array = array.astype(config.floatx())  # an extension dtype; missing values are NaN
+    if array.dtype.kind == "O" and not bad:  # extension dtypes; missing values become NaN
+        array = value.to_numpy(dtype=config.floatx(), na_value=np.nan)
     return array
 
 

@@ -173,6 +173,11 @@ class Steps(Layer):
         values: list[Any] = []
         compiled = self._compiled_loss
         if compiled is not None and compiled.given is not None:
+            if y is None:
+                raise ValueError(
+                    f'Model "{self.name}" was compiled with a loss, which needs targets: pass y, '
+                    "or let the data yield (x, y)."
+                )
             if not compiled.built:
                 compiled.build(y, y_pred, self.output_names)
             total, values = compiled(y, y_pred, sample_weight)
@@ -204,18 +209,18 @@ class Steps(Layer):
             loss = scale(loss)
         if not isinstance(loss, Tensor) or not loss.requires_grad:
             return  # nothing here is trained
-        leaves = []
-        for leaf, g in gradients([loss], [None]):
-            leaf.grad = g
-            leaves.append(leaf)
+        reached = gradients([loss], [None])
+        leaves = [leaf for leaf, _ in reached]
         if self._reached is None:
             self._reached = {id(leaf) for leaf in leaves}
             self.optimizer.build(self.trainable_weights)  # slots in the order of the model
         if self.gradient_watcher is not None:
+            for leaf, g in reached:
+                leaf.grad = g
             self.gradient_watcher(leaves)
-        self.optimizer.update(leaves)
-        for leaf in leaves:
-            leaf.grad = None
+            for leaf in leaves:
+                leaf.grad = None
+        self.optimizer.update(leaves, [g for _, g in reached])
 
     # ---------------------------------------------------------------- the built-in steps
 

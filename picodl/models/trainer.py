@@ -61,7 +61,8 @@ class Trainer(Steps):
             verbose: 0 nothing, 1 a progress bar, 2 a line per epoch, "auto" 1 on a terminal.
             callbacks: a list of Callbacks.
             validation_split: the fraction at the end of the data to evaluate on instead.
-            validation_data: (x, y) or (x, y, sample_weight), or an iterable of batches.
+            validation_data: (x, y) or (x, y, sample_weight), or an iterable of batches; with it,
+                validation_split is not looked at.
             shuffle: True, False, or "batch" to shuffle inside batches only.
             class_weight: {class: weight} of the loss.
             sample_weight: weights of the loss, one per sample or per time step.
@@ -79,7 +80,7 @@ class Trainer(Steps):
         self._require_compiled("fit()")
         epochs = _whole("epochs", epochs, 0)
         initial_epoch = _whole("initial_epoch", initial_epoch, 0)
-        if validation_split:
+        if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = batches.split_validation(
                 x, y, sample_weight, validation_split, self._takes_strings
             )
@@ -93,6 +94,7 @@ class Trainer(Steps):
             class_weight=class_weight,
             strings=self._takes_strings,
         )
+        validation_batch_size = batches.check_whole("validation_batch_size", validation_batch_size)
         validation = self._validation(
             validation_data, validation_batch_size or batch_size, validation_steps
         )
@@ -225,18 +227,19 @@ class Trainer(Steps):
     def _validation(self, data: Any, batch_size: int | None, steps: int | None) -> Any:
         if data is None:
             return None
-        if isinstance(data, tuple):
-            if len(data) not in (2, 3):
-                raise ValueError(
-                    "validation_data is (x, y) or (x, y, sample_weight), or an iterable of "
-                    f"batches; received a tuple of {len(data)}."
-                )
-            return batches.make_batches(
-                *data, batch_size=batch_size, steps=steps, strings=self._takes_strings
+        steps = batches.check_whole("validation_steps", steps)
+        parts = data if isinstance(data, tuple) else (data,)
+        if isinstance(data, tuple) and len(data) not in (2, 3):
+            raise ValueError(
+                "validation_data is (x, y) or (x, y, sample_weight), or an iterable of batches; "
+                f"received a tuple of {len(data)}."
             )
-        return batches.make_batches(
-            data, batch_size=batch_size, steps=steps, strings=self._takes_strings
-        )
+        try:
+            return batches.make_batches(
+                *parts, batch_size=batch_size, steps=steps, strings=self._takes_strings
+            )
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"In validation_data: {error}") from error
 
     def _takes_strings(self) -> bool:
         """Whether one of the layers takes texts."""
