@@ -23,11 +23,12 @@ import numpy as np
 
 from picodl import Variable, optimizers, parallel
 
-SIZES = {  # the layers of a perceptron, and how many steps are timed in each of the rounds
-    "17k": ([64, 128, 64, 10], 300),
-    "700k": ([784, 512, 512, 64, 10], 30),
-    "10M": ([3072, 3072, 192, 10], 3),
+SIZES = {  # the layers of a perceptron
+    "17k": [64, 128, 64, 10],
+    "700k": [784, 512, 512, 64, 10],
+    "10M": [3072, 3072, 192, 10],
 }
+TURN = 0.2  # seconds that a contender steps in each round
 CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "SGD": ({}, "SGD", {"lr": 0.01}),
     "SGD, momentum": ({"momentum": 0.9}, "SGD", {"lr": 0.01, "momentum": 0.9}),
@@ -97,17 +98,19 @@ def torch_steps(case: str, arrays: list[Any]) -> dict[str, Callable[[], None]]:
     return found
 
 
-def best_of(contenders: dict[str, Callable[[], None]], rounds: int, steps: int) -> dict[str, float]:
+def best_of(contenders: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
     """Microseconds of the fastest step of each, measured in turns."""
     best = dict.fromkeys(contenders, float("inf"))
     for _ in range(rounds):
         for name, step in contenders.items():
-            time.sleep(0.05)  # the other side's threads wait for work in a busy loop for a while
+            time.sleep(0.02)  # the other side's threads wait for work in a busy loop for a while
             step()
-            for _ in range(steps):
-                start = time.perf_counter()
+            start = begun = time.perf_counter()
+            while start - begun < TURN:
                 step()
-                best[name] = min(best[name], 1e6 * (time.perf_counter() - start))
+                end = time.perf_counter()
+                best[name] = min(best[name], 1e6 * (end - start))
+                start = end
     return best
 
 
@@ -134,8 +137,7 @@ def main() -> None:
         parallel.set_threads(given.threads)
     print(f"numpy {np.__version__}, picodl with {parallel.threads()} threads")
     for size in given.sizes.split(","):
-        widths, steps = SIZES[size]
-        arrays = make_arrays(widths)
+        arrays = make_arrays(SIZES[size])
         count = sum(w.size for w, _ in arrays)
         print(f"\n{size} ({count:,} weights in {len(arrays)} arrays); PyTorch / picodl")
         print(f"{'':20}{'picodl, us':>12}{'default':>10}{'foreach':>10}{'fused':>10}")
@@ -143,7 +145,7 @@ def main() -> None:
             contenders = {"picodl": picodl_step(case, arrays)}
             if torch is not None:
                 contenders |= torch_steps(case, arrays)
-            best = best_of(contenders, rounds, steps)
+            best = best_of(contenders, rounds)
             mine = best.pop("picodl")
             ways = [f"{best[w] / mine:.2f}" if w in best else "-" for w in WAYS]
             print(f"{case:20}{mine:12.1f}" + "".join(f"{r:>10}" for r in ways), flush=True)
