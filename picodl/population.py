@@ -49,7 +49,8 @@ class Population:
         self.size = int(size)
         self.rng = np.random.default_rng(seed)
         for layer in self.layers:
-            if type(layer).__name__ not in _STEPS:
+            own = not type(layer).__module__.startswith("picodl.layers.")
+            if own or type(layer).__name__ not in _STEPS:
                 raise ValueError(
                     f'Population cannot stack the {type(layer).__name__} layer "{layer.name}"; it '
                     f"knows {', '.join(sorted(_STEPS))}."

@@ -40,6 +40,12 @@ def _joined_images():
     return Model(x, layers.Concatenate(axis=2)([a, b]))
 
 
+def _numbers():
+    x = Input((4,))
+    y = 2 - layers.Dense(3)(x) * 0.5
+    return Model(x, ops.reshape((y + 1.5) / 4 - 1, (-1, 3, 1)))
+
+
 def chain(shape, *parts):
     return lambda: Sequential([Input(shape), *(part() for part in parts)])
 
@@ -73,6 +79,7 @@ MODELS = {
     ),
     "repeat": chain((3,), _l("RepeatVector", 4), _l("Dense", 2)),
     "branches": _branches,
+    "numbers": _numbers,
     "residual": _residual,
     "convnet": chain(
         (8, 9, 2),

@@ -4,7 +4,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from picodl import Input, Sequential, layers
+from picodl import Input, Model, Sequential, layers, ops
 from picodl.export import export_model
 from tests.export_models import MODELS, build
 
@@ -97,6 +97,24 @@ def test_id_outside_of_the_table_is_reported(tmp_path, compiler):
         assert predict(ids.ctypes.data_as(pointer), out.ctypes.data_as(pointer)) == 1
 
 
+class Dense(layers.Dense):
+    """A layer of the same name that computes something else."""
+
+    def call(self, x):
+        return -super().call(x)
+
+
+def with_mask():
+    x = Input((3, 2))
+    mask = Input((3,), dtype="bool")
+    return Model([x, mask], layers.LSTM(2, name="r")(x, mask=mask))
+
+
+def with_array():
+    x = Input((3,))
+    return Model(x, ops.multiply(x, np.ones(3, np.float32)))
+
+
 def sequential(*parts, shape=(4,)):
     return Sequential([Input(shape), *parts])
 
@@ -108,6 +126,12 @@ def sequential(*parts, shape=(4,)):
         (lambda: sequential(layers.Dense(2, activation=abs, name="d")), '"d" has the activation'),
         (lambda: sequential(layers.Dense(2), shape=(None, 4)), "has shape .* sizes that are all"),
         (lambda: Sequential([layers.Dense(2)], name="late"), '"late" cannot be exported: it was'),
+        (
+            lambda: sequential(Dense(2, name="d")),
+            r'test_export_c.Dense layer "d" cannot be exported',
+        ),
+        (with_mask, '"r" is called with training=True, a mask, a state'),
+        (with_array, "not arithmetic of two values"),
         (lambda: sequential(layers.Softmax(axis=1), shape=(3, 2)), "axis 1; only the last"),
         (
             lambda: sequential(layers.Embedding(6, 2, mask_zero=True, name="e")),
@@ -137,6 +161,8 @@ def test_options_are_checked(tmp_path):
         model.export(tmp_path / "net.c", quantize="int4")
     with pytest.raises(ValueError, match='writes "c" or "onnx"; received format \'tflite\''):
         model.export(tmp_path / "net.tflite")
+    with pytest.raises(ValueError, match=r"ends in \.c; received"):
+        export_model(model, tmp_path / "net", format="c")
     model.layers[-1].kernel.assign(np.full((5, 3), np.nan, np.float32))
     with pytest.raises(ValueError, match=r'"kernel" of layer .* is not finite'):
         model.export(tmp_path / "net.c")

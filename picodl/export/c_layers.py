@@ -277,7 +277,10 @@ def _softmax(call: Call, w: Writer) -> None:
 
 def _merge(kernel: str, average: bool = False) -> Emitter:
     def emit(call: Call, w: Writer) -> None:
-        if any(not isinstance(v, Value) or v.shape != call.output.shape for v in call.inputs):
+        if any(not isinstance(v, Value) for v in call.inputs):
+            _with_number(call, w)
+            return
+        if any(v.shape != call.output.shape for v in call.inputs):
             raise ValueError(
                 f'"{call.name}" ({call.kind}) joins values of different shapes, which cannot be '
                 "exported to C."
@@ -291,6 +294,24 @@ def _merge(kernel: str, average: bool = False) -> Emitter:
             scale_call(w, target, size, 1 / len(call.inputs), 0.0, target)
 
     return emit
+
+
+def _with_number(call: Call, w: Writer) -> None:
+    """Arithmetic of a value and a number, as a scale and a shift."""
+    first, second = call.inputs
+    value, number = (first, second) if isinstance(first, Value) else (second, first)
+    number = float(number)
+    factors = {"add": (1.0, number), "multiply": (number, 0.0)}
+    if value is first:
+        factors["subtract"] = (1.0, -number)
+        factors["divide"] = (1.0 / number if number else np.inf, 0.0)
+    else:
+        factors["subtract"] = (-1.0, number)
+    if call.kind not in factors or not np.isfinite(factors[call.kind]).all():
+        raise ValueError(
+            f'The op "{call.name}" with the number {number:g} cannot be exported to C.'
+        )
+    scale_call(w, w.place(value), call.output.size, *factors[call.kind], w.place(call.output))
 
 
 def _concatenate(call: Call, w: Writer) -> None:

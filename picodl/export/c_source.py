@@ -12,6 +12,7 @@ from picodl.export import c_kernels
 from picodl.export.c_layers import EMITTERS
 from picodl.export.c_writer import Writer, literal
 from picodl.export.plan import Call, Plan, Value, make_plan
+from picodl.saving.files import atomic_write
 
 
 def write_c(
@@ -42,7 +43,10 @@ def write_c(
     if quantize not in (None, "int8"):
         raise ValueError(f'quantize must be None or "int8"; received {quantize!r}.')
     path = os.fspath(path)
-    stem = os.path.splitext(os.path.basename(path))[0]
+    root, ending = os.path.splitext(path)
+    if ending != ".c":
+        raise ValueError(f"The C source needs a name that ends in .c; received {path!r}.")
+    stem = os.path.basename(root)
     name = re.sub(r"[^0-9A-Za-z_]", "_", stem)
     if not name or name[0].isdigit():
         name = f"net_{name}"
@@ -55,10 +59,10 @@ def write_c(
             writer.call("join", writer.place(value), 1, value.size, value.size, target)
     test = _self_test(model, plan, name, examples) if examples is not None else ""
     header = _header(name, plan)
-    files = {path: _source(name, stem, plan, writer, memory, test), f"{path[:-2]}.h": header}
+    files = {path: _source(name, stem, plan, writer, memory, test), f"{root}.h": header}
     for file, text in files.items():
-        with open(file, "w", encoding="ascii", errors="replace") as f:
-            f.write(text)
+        with atomic_write(file) as f:
+            f.write(text.encode("ascii", errors="replace"))
     return {"weights": writer.stored, "memory": 4 * (memory + writer.scratch_size)}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from picodl.export.onnx_layers import EMITTERS
 from picodl.export.plan import Plan, Value, make_plan
+from picodl.saving.files import atomic_write
 
 
 class Builder:
@@ -127,7 +128,8 @@ def write_onnx(model: Any, path: str | os.PathLike[str]) -> dict[str, int]:
         builder.nodes.append(onnx.helper.make_node("Identity", [builder.get(value)], [name], name))
     made = _make_model(onnx, plan, builder, entering, leaving)
     onnx.checker.check_model(made)
-    onnx.save(made, os.fspath(path))
+    with atomic_write(os.fspath(path)) as file:
+        file.write(made.SerializeToString())
     return {"weights": builder.stored}
 
 

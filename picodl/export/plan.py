@@ -23,6 +23,7 @@ _IDENTITIES = {
 }  # fmt: skip
 _POINTWISE = {"Activation", "Dense", "Dropout", "ELU", "LeakyReLU", "Linear", "ReLU"}
 _RESHAPES = {"Flatten", "Reshape"}
+_MERGES = {"Add", "Average", "Concatenate", "Maximum", "Minimum", "Multiply", "Subtract"}
 _FOLDABLE = {
     "Dense", "Linear", "Conv1D", "Conv2D", "DepthwiseConv1D", "DepthwiseConv2D", "SeparableConv1D",
     "SeparableConv2D",
@@ -138,17 +139,20 @@ def _append(node: Node, given: list[Any], calls: list[Call], numbers: Any) -> Va
     inner = getattr(layer, "layer", None) if type(layer).__name__ == "TimeDistributed" else None
     if type(inner).__name__ in _POINTWISE:
         layer = inner  # the same for every step by itself
-    kind = type(layer).__name__ if layer is not None else node.call.__name__
+    kind = kind_of(layer) if layer is not None else node.call.__name__
     inputs = [v for v in given if isinstance(v, Value)]
+    if layer is None:
+        return _append_op(kind, node.name, given, shape, calls, numbers)
+    if node.kwargs.get("training") or (len(inputs) != 1 and kind not in _MERGES):
+        raise ValueError(
+            f'The layer "{node.name}" is called with training=True, a mask, a state or other '
+            "inputs beside its own, which cannot be exported."
+        )
     if kind in _IDENTITIES:
         return inputs[0]
-    if kind in _RESHAPES or kind == "reshape":
+    if kind in _RESHAPES:
         return Value(shape, inputs[0].buffer)
     output = Value(shape, next(numbers))
-    if layer is None:
-        kept = [v for v in given if isinstance(v, (Value, int, float, np.number))]
-        calls.append(Call(kind, node.name, None, kept, output))
-        return output
     merged = layer.merged_weights() if isinstance(layer, LowRank) else {}
     weights = {
         name: merged.get(id(weight), weight.data).copy()
@@ -158,6 +162,31 @@ def _append(node: Node, given: list[Any], calls: list[Call], numbers: Any) -> Va
     activation = activation_name(getattr(layer, "activation", None), node.name)
     calls.append(Call(kind, node.name, layer, inputs, output, weights, activation))
     return output
+
+
+def _append_op(
+    kind: str, name: str, given: list[Any], shape: tuple[int, ...], calls: list[Call], numbers: Any
+) -> Value:
+    """The call of an op: arithmetic of values and numbers, or a change of shape."""
+    if kind == "reshape":
+        return Value(shape, next(v for v in given if isinstance(v, Value)).buffer)
+    odd = [v for v in given if not isinstance(v, (Value, int, float, np.number))]
+    if odd or len(given) != 2:
+        raise ValueError(
+            f'The op "{name}" is not arithmetic of two values or a value and a number, and cannot '
+            "be exported. Put it into a layer that can, or compute it outside of the model."
+        )
+    output = Value(shape, next(numbers))
+    calls.append(Call(kind, name, None, given, output))
+    return output
+
+
+def kind_of(layer: Layer) -> str:
+    """The class name of one of picodl's layers; for others with the module, since a class of the
+    same name may compute something else."""
+    cls = type(layer)
+    own = cls.__module__.startswith("picodl.layers.")
+    return cls.__name__ if own else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def activation_name(activation: Any, layer: str) -> str:
