@@ -11,6 +11,7 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -225,7 +226,10 @@ def enable_grad() -> Iterator[None]:
 
 
 def _used(g: Any) -> Sequence[Any]:
-    raise RuntimeError("This part of the graph was used by an earlier backward().")
+    raise RuntimeError(
+        "This graph was already used by a backward(), which frees it. Call the first one with "
+        "retain_graph=True, or add the losses up and call backward() once."
+    )
 
 
 def gradients(
@@ -251,43 +255,47 @@ def gradients(
         RuntimeError: if part of the graph was already used.
         NotImplementedError: with create_graph, for an op without a second derivative.
     """
-    grads: dict[int, Any] = {}
+    ends = {id(x) for x in stop}
+    found: dict[int, tuple[Tensor, Any]] = {}  # leaves with their gradients
+    waiting: dict[int, tuple[Tensor, Any]] = {}  # nodes by age, with what they have got so far
+    queue: list[int] = []  # their ages negated, youngest first: all that uses a node is younger
+
+    def give(x: Tensor, dx: Any) -> None:
+        if x._backward is None or id(x) in ends:
+            key, place = id(x), found
+        else:
+            key, place = -x._order, waiting
+            if key not in waiting:
+                heappush(queue, key)
+        place[key] = (x, place[key][1] + dx if key in place else dx)
+
     for out, g in zip(outputs, upstream, strict=True):
         if out.requires_grad:
-            seed = _seed(out, g, create_graph)
-            grads[id(out)] = seed + grads[id(out)] if id(out) in grads else seed
-    ends = {id(x) for x in stop}
-    nodes, leaves = graph_behind(outputs, ends)
+            give(out, _seed(out, g, create_graph))
     recording = thread.recording
     thread.recording = create_graph
     try:
         with np.errstate(all="ignore"):  # the forward pass has warned where there is a reason
-            while nodes:
-                node = nodes.pop()
-                g = grads.pop(id(node), None)
-                if g is not None:
-                    if retain_graph and not stop:
-                        node.grad = g
-                    if create_graph:
-                        parts = _differentiable(node, g)
-                    else:
-                        parts = node._backward(g)  # type: ignore[misc]
-                    for x, dx in zip(node._inputs, parts, strict=True):
-                        if dx is not None and x.requires_grad:
-                            data = x.data
-                            if dx.shape != data.shape:
-                                dx = unbroadcast(dx, data.shape)
-                            if dx.dtype is not data.dtype and dx.dtype != data.dtype:
-                                dx = dx.astype(data.dtype)
-                            key = id(x)
-                            grads[key] = grads[key] + dx if key in grads else dx
+            while queue:
+                node, g = waiting.pop(heappop(queue))
+                if retain_graph and not stop:
+                    node.grad = g
+                parts = _differentiable(node, g) if create_graph else node._backward(g)  # type: ignore[misc]
+                for x, dx in zip(node._inputs, parts, strict=True):
+                    if dx is not None and x.requires_grad:
+                        data = x.data
+                        if dx.shape != data.shape:
+                            dx = unbroadcast(dx, data.shape)
+                        if dx.dtype is not data.dtype and dx.dtype != data.dtype:
+                            dx = dx.astype(data.dtype)
+                        give(x, dx)
                 if not retain_graph:
                     node._backward = _used
                     node._inputs = ()
     finally:
         thread.recording = recording
-    found = [(x, grads[id(x)]) for x in stop or leaves if id(x) in grads]
-    return found if create_graph else [(x, np.asarray(g)) for x, g in found]
+    pairs = [found[id(x)] for x in stop if id(x) in found] if stop else list(found.values())
+    return pairs if create_graph else [(x, np.asarray(g)) for x, g in pairs]
 
 
 def graph_behind(
@@ -303,11 +311,6 @@ def graph_behind(
         if node._backward is None or id(node) in ends:
             leaves.append(node)
             continue
-        if node._backward is _used:
-            raise RuntimeError(
-                "This graph was already used by a backward(), which frees it. Call the first one "
-                "with retain_graph=True, or add the losses up and call backward() once."
-            )
         nodes.append(node)
         for x in node._inputs:
             if x.requires_grad and id(x) not in seen:

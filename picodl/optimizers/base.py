@@ -160,8 +160,12 @@ class Optimizer(State):
             )
         self._apply(found, [p.grad for p in found])
 
-    def update(self, parameters: Sequence[Any]) -> None:
-        """Update those of the parameters that have a gradient: what `backward` returns will do."""
+    def update(self, parameters: Sequence[Any], gradients: Sequence[Array] | None = None) -> None:
+        """Update the parameters with these gradients, or with those in `grad` where there are any:
+        what `backward` returns will do."""
+        if gradients is not None:
+            self._apply(parameters, gradients)
+            return
         gradients = [p.grad for p in parameters]
         if any(g is None for g in gradients):
             parameters = [p for p in parameters if p.grad is not None]
