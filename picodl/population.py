@@ -181,17 +181,18 @@ def _chain(model: Any) -> list[Layer]:
     """The layers of a model that passes each one's output to the next."""
     if isinstance(model, (list, tuple)):
         return list(model)
-    found: list[Layer] = []
-    outputs = getattr(model, "outputs", None) or [None]
-    symbol = outputs[0] if len(outputs) == 1 else None
-    while symbol is not None:
-        step = symbol.step
-        if not isinstance(step.call, Layer) or len(step.inputs) > 1:
-            break
-        found.append(step.call)
-        if not step.inputs:
-            return found[::-1]
-        symbol = step.inputs[0]
+    graph = getattr(model, "_graph", None)
+    if graph is not None and len(graph.input_slots) == 1:
+        found: list[Layer] = []
+        slot = graph.input_slots[0]
+        for node in graph.nodes:
+            if node.simple != slot or not isinstance(node.call, Layer):
+                break
+            found.append(node.call)
+            slot = node.outputs[0]
+        else:
+            if graph.output_slots == [slot]:
+                return found
     raise ValueError(
         f"Population needs a built model whose layers follow one another (a Sequential with an "
         f"Input), or a list of built layers; received {model!r}."

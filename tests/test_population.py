@@ -1,3 +1,4 @@
+import copy
 from itertools import pairwise
 
 import numpy as np
@@ -86,6 +87,8 @@ def test_a_sequential_is_a_template_but_a_branch_is_not(x):
     y = nets.predict(x)
     nets.install(2)
     np.testing.assert_allclose(model.predict(x, verbose=0), y[2], rtol=1e-5, atol=1e-6)
+    copied = Population(copy.deepcopy(model), 3, seed=0)
+    np.testing.assert_array_equal(copied.predict(x), Population(model, 3, seed=0).predict(x))
     a = Input((8,))
     branched = Model(a, layers.Add()([layers.Dense(2)(a), layers.Dense(2)(a)]))
     with pytest.raises(ValueError, match="layers follow one another"):
