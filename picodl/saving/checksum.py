@@ -1,9 +1,11 @@
 """Checksums of arrays and of stretches of files, as fast as the memory, on several threads.
 
 An array of less than 1 MiB has the CRC-32 of its path and its bytes. In a larger one each MiB is
-laid out as 64 rows of 2048 words of 8 bytes; the CRC-32 of the sums of its columns and its rows
-(modulo 2**64) stands for it, which takes a third of the time of its own; and the array has the
-CRC-32 of its path and these. A last piece of less than 1 MiB stands for itself by its CRC-32.
+laid out as 63 rows of 2079 words of 8 bytes and 95 more; the CRC-32 of the sums of its columns
+(modulo 2**64) and the other words stands for it, which takes a ninth of the time of its own; and
+the array has the CRC-32 of its path and these. A last piece of less than 1 MiB stands for itself by
+its CRC-32. One changed bit is always found, and pages that changed places are too: a row is no
+whole number of pages.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from picodl.typing import Array
 
 T = TypeVar("T")
 BLOCK = 1 << 20
+_ROWS, _COLUMNS = 63, 2079
 
 
 def checksum(name: str, values: Array) -> int:
@@ -44,9 +47,9 @@ def sum_of_piece(piece: Array) -> int:
     """What stands for a piece of at most BLOCK bytes of a large array."""
     if piece.size < BLOCK:
         return zlib.crc32(piece.data)
-    words = piece.view("<u8").reshape(64, -1)
-    columns = zlib.crc32(np.add.reduce(words, axis=0).data)
-    return zlib.crc32(np.add.reduce(words, axis=1).data, columns)
+    words, whole = piece.view("<u8"), _ROWS * _COLUMNS
+    columns = np.add.reduce(words[:whole].reshape(_ROWS, _COLUMNS), axis=0)
+    return zlib.crc32(words[whole:].data, zlib.crc32(columns.data))
 
 
 def total(name: str, sums: list[int]) -> int:

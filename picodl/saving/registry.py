@@ -37,6 +37,7 @@ _PLACES = {
     "constraints": "constraint",
     "activations": "activation",
     "dtype_policies": "policy",
+    "distillation": "distillation",
     "random": "random",
     "ops": "operation",
 }
@@ -74,7 +75,8 @@ def kind_of_module(module: str | None) -> str | None:
 def load_all() -> None:
     """Import every package of picodl that makes its objects known here, as nobody else may have."""
     for package in ("layers", "losses", "metrics", "models", "optimizers", "activations",
-                    "initializers", "regularizers", "constraints", "ops", "random"):  # fmt: skip
+                    "initializers", "regularizers", "constraints", "ops", "random",
+                    "distillation"):  # fmt: skip
         importlib.import_module(f"picodl.{package}")
 
 
