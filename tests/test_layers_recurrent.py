@@ -174,3 +174,11 @@ def test_messages_name_layer_and_shapes():
         layers.Bidirectional(layers.Dense(2))
     with pytest.raises(ValueError, match="needs a cell"):
         layers.RNN(layers.Dense(2))
+
+
+def test_a_layer_shows_what_its_cell_was_made_with():
+    layer = layers.GRU(4, dropout=0.2, reset_after=False)
+    assert (layer.units, layer.dropout, layer.reset_after) == (4, 0.2, False)
+    assert layer.activation is picodl.activations.tanh
+    with pytest.raises(AttributeError, match="'GRU' object has no attribute 'filters'"):
+        _ = layer.filters

@@ -44,10 +44,12 @@ class _CellLayer(RNN):
         )
         self.input_spec = InputSpec(ndim=3)
 
-    @property
-    def units(self) -> int:
-        """The size of the state and of the output."""
-        return self.cell.units
+    def __getattr__(self, name: str) -> Any:
+        """What the cell was made with, such as units, activation, dropout."""
+        cell = vars(self).get("cell")
+        if cell is not None and name in vars(cell) and name in cell.settings():
+            return vars(cell)[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def get_config(self) -> Config:
         config = super().get_config()
