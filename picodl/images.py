@@ -11,6 +11,7 @@ import numpy as np
 
 from picodl import config
 from picodl.models.pydataset import PyDataset
+from picodl.ops.image import resize
 from picodl.typing import Array
 
 _MODES = {"rgb": "RGB", "rgba": "RGBA", "grayscale": "L"}
@@ -113,6 +114,29 @@ def save_img(
 ) -> None:
     """Write an array (see `array_to_img`) as a picture; the format follows from the name."""
     array_to_img(x, data_format, scale).save(path, format=file_format)
+
+
+def smart_resize(
+    x: Any,
+    size: tuple[int, int],
+    interpolation: str = "bilinear",
+    data_format: str = "channels_last",
+) -> Any:
+    """Images resized without distortion: the middle part of the right shape, scaled.
+
+    Args:
+        x: an image or a batch of them.
+        size: (height, width).
+        interpolation: see `picodl.ops.image.resize`.
+        data_format: "channels_last" or "channels_first".
+    """
+    return resize(
+        x,
+        size,
+        interpolation=interpolation,
+        crop_to_aspect_ratio=True,
+        data_format=data_format,
+    )
 
 
 class ImageFolder(PyDataset):

@@ -47,6 +47,7 @@ _LAZY = {
     "pad_sequences": "sequence_data",
     "plot_model": "visualize",
     "save_img": "images",
+    "smart_resize": "images",
     "text_dataset_from_directory": "sequence_data",
     "timeseries_dataset_from_array": "sequence_data",
 }

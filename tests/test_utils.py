@@ -208,6 +208,7 @@ def test_images(tmp_path: Path) -> None:
     model = picodl.Sequential([layers.Flatten(), layers.Dense(1, "sigmoid")])
     model.compile(picodl.optimizers.SGD(1e-6), "binary_crossentropy")
     model.fit(train, validation_data=validation, verbose=0)
+    assert utils.smart_resize(picture, (4, 4)).shape == (4, 4, 3)
     with pytest.raises(ValueError, match="No pictures"):
         utils.image_dataset_from_directory(tmp_path / "cats" / "..", class_names=["x"])
     with pytest.raises(ValueError, match="color_mode must be one of"):
