@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from picodl import config as config  # settings must be there before anything else
 
 if TYPE_CHECKING:
-    from picodl import activations, backend, callbacks, constraints, datasets, export, initializers
+    from picodl import activations, backend, callbacks, constraints, datasets, distillation, export
+    from picodl import initializers
     from picodl import layers, losses, metrics, models, ops, optimizers, random, regularizers
     from picodl import saving, scalar, tensor, testing, tree, utils, visualize, wrappers
     from picodl.config import DTypePolicy
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = [
-    "activations", "backend", "callbacks", "config", "constraints", "datasets", "export",
-    "initializers", "layers", "losses", "metrics", "models", "naming", "ops", "optimizers",
-    "parallel", "random", "regularizers", "saving", "scalar", "tensor", "testing", "tree", "utils",
-    "visualize", "wrappers",
+    "activations", "backend", "callbacks", "config", "constraints", "datasets", "distillation",
+    "export", "initializers", "layers", "losses", "metrics", "models", "naming", "ops",
+    "optimizers", "parallel", "random", "regularizers", "saving", "scalar", "tensor", "testing",
+    "tree", "utils", "visualize", "wrappers",
 ]  # fmt: skip
 _NAMES = {
     "config": "DTypePolicy",
@@ -64,9 +65,9 @@ __all__ = [
     "DTypePolicy", "Functional", "Initializer", "Input", "InputSpec", "KerasTensor", "Layer",
     "Loss", "Metric", "Model", "Module", "Optimizer", "Population", "Regularizer", "Sequential",
     "Tensor", "Variable", "activations", "backend", "callbacks", "config", "constraints",
-    "custom_gradient", "datasets", "enable_grad", "explain", "export", "grad", "initializers",
-    "jacobian", "layers", "losses", "metrics", "models", "name_scope", "no_grad", "ops",
-    "optimizers", "per_sample_grad", "random", "regularizers", "saving", "scalar", "tensor",
+    "custom_gradient", "datasets", "distillation", "enable_grad", "explain", "export", "grad",
+    "initializers", "jacobian", "layers", "losses", "metrics", "models", "name_scope", "no_grad",
+    "ops", "optimizers", "per_sample_grad", "random", "regularizers", "saving", "scalar", "tensor",
     "testing", "tree", "utils", "value_and_grad", "version", "visualize", "wrappers",
 ]  # fmt: skip
 

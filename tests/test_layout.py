@@ -26,6 +26,7 @@ FLOORS = [
         "helpers",
         "images",
         "datasets",
+        "distillation",
         "wrappers",
         "visualize",
         "export",

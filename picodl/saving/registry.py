@@ -86,7 +86,8 @@ def find_builtin(name: str, kind: str | None = None) -> tuple[Any, str]:
     Layers and models are looked up together, since each may stand where the other does.
     """
     load_all()
-    wanted = {"layer": ("layer", "model"), "model": ("model", "layer")}.get(kind or "", (kind,))
+    models = {"layer": ("layer", "model"), "model": ("model", "layer", "distillation")}
+    wanted = models.get(kind or "", (kind,))
     for known in _kinds if kind is None else wanted:
         found = _kinds.get(known or "", ("", {}))[1].get(name)
         if found is not None:
