@@ -214,6 +214,21 @@ def test_stored_data_splits_and_trains(stored: Any) -> None:
     assert model.predict(stored, verbose=0).shape == (1000, 1)
 
 
+@pytest.mark.usefixtures("small_windows")
+def test_reading_stops_when_a_fit_is_given_up(stored: Any) -> None:
+    def stop(batch: int, logs: Any) -> None:
+        raise KeyboardInterrupt
+
+    model = picodl.Sequential([picodl.Input((8,)), layers.Dense(1)])
+    model.compile(picodl.optimizers.SGD(1e-9), loss="mse")
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(
+            stored, np.zeros(1000), verbose=0,
+            callbacks=[picodl.callbacks.LambdaCallback(on_train_batch_end=stop)],
+        )  # fmt: skip
+    assert not [t for t in threading.enumerate() if t.name == "picodl-prefetch"]
+
+
 def test_small_stored_data_has_the_order_of_memory(stored: Any) -> None:
     batches = make_batches(stored, batch_size=100, shuffle=True)
     order = np.random.default_rng(1).permutation(1000)

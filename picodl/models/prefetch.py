@@ -68,4 +68,4 @@ def _items(iterable: Iterable[T], size: int) -> Iterator[T]:
             yield item
     finally:
         stopped.set()
-        worker.join()
+        worker.join(timeout=5)  # a source that never answers is left behind
