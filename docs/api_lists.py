@@ -49,7 +49,9 @@ def entries(module_name: str, left_out: set[str], where: str) -> str:
     found: dict[str, tuple[Any, str]] = {}
     for name in names:
         thing = getattr(module, name)
-        if name in left_out or isinstance(thing, ModuleType) or not callable(thing):
+        if name in left_out or name in INTERNAL or isinstance(thing, ModuleType):
+            continue
+        if not callable(thing):
             continue
         own = inspect.unwrap(thing)
         home = getattr(own, "__module__", "") or ""
