@@ -55,6 +55,12 @@ def places(model: Module) -> list[Place]:
     return found
 
 
+def title(model: Module) -> str:
+    """What a model is called in messages: model "digits", or the class of a plain module."""
+    name = getattr(model, "name", None)
+    return f'model "{name}"' if name else f"module {type(model).__name__}"
+
+
 def own_variables(module: Module) -> list[Any]:
     """The variables that a module holds itself: trainable ones, then states."""
     own = [(name, part) for name, part in Module.parts(module) if isinstance(part, Tensor)]

@@ -23,6 +23,7 @@ from picodl.saving.hdf5 import CHECKSUM, Dataset, Group, write_dataset
 from picodl.saving.items import assign_all, misfit
 from picodl.saving.keras2 import modern_compile_config, modern_config, optimizer_order
 from picodl.saving.keras_zip import KERAS_VERSION, compile_from, make_model
+from picodl.saving.layout import title
 from picodl.saving.limits import parse_json
 from picodl.saving.serialization import serialize_keras_object
 from picodl.saving.weights_h5 import Pair, describe_mismatch, optimizer_pairs, require_built
@@ -55,10 +56,16 @@ def write_model(stream: Any, model: Any) -> None:
 
 
 def write_weights(stream: Any, model: Any) -> None:
-    """Write the weights alone to a binary file."""
+    """Write the weights alone to a binary file.
+
+    Raises:
+        TypeError: for a module without layers.
+    """
     import h5py
 
     require_built(model)
+    if not hasattr(model, "layers"):
+        raise TypeError(f"The older .h5 holds models only, not {title(model)}; use .weights.h5.")
     with h5py.File(stream, "w") as file:
         _write_layers(file, model, "")
 
@@ -247,7 +254,7 @@ def _report(model: Any, problems: list[str], skip_mismatch: bool) -> None:
     said = describe_mismatch(problems, [])
     if not skip_mismatch:
         raise FileError(
-            f'the weights do not fit model "{model.name}": {said} Load them into the architecture '
+            f"the weights do not fit {title(model)}: {said} Load them into the architecture "
             "they were saved from, or pass skip_mismatch=True to take what fits."
         )
     warnings.warn(
@@ -287,7 +294,7 @@ def _by_order(stored: list[tuple[str, list[Dataset]]], model: Any, skip_mismatch
     filled = [(name, datasets) for name, datasets in stored if datasets]
     if len(layers) != len(filled):
         raise FileError(
-            f'model "{model.name}" has {len(layers)} layers with weights '
+            f"{title(model)} has {len(layers)} layers with weights "
             f"({_some([n for n, _ in layers])}), the file holds {len(filled)} "
             f"({_some([n for n, _ in filled])}; layer_names). Load it into the architecture it was "
             "saved from, or pass by_name=True to take the layers of equal names."
@@ -305,7 +312,7 @@ def _by_name(stored: list[tuple[str, list[Dataset]]], model: Any) -> Chosen:
             yield name, layer_weights(layers[name]), datasets
     if not matched:
         warnings.warn(
-            f'No layer of model "{model.name}" has the name of a layer in the file: nothing was '
+            f"No layer of {title(model)} has the name of a layer in the file: nothing was "
             f"loaded. The model has {_some(list(layers))}; the file holds "
             f"{_some([name for name, _ in stored])}.",
             stacklevel=6,

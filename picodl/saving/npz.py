@@ -85,7 +85,7 @@ def read_weights(archive: Archive, model: Any, skip_mismatch: bool = False) -> N
     found: dict[str, Item] = {m.name: m for m in (Member(archive, name) for name in names)}
     numbers = {int(m[1]): item for n, item in found.items() if (m := _NUMBERED.fullmatch(n))}
     if len(numbers) == len(found):
-        order = {id(weight): i for i, weight in enumerate(model.weights)}
+        order = {id(weight): i for i, weight in enumerate(model.parameters())}
         here = [(path, order[id(v)]) for place in places(model) for path, v in place.items()]
         found = {path: numbers[i] for path, i in here if i in numbers}
         found |= {f"arr_{i}": item for i, item in numbers.items() if i >= len(order)}

@@ -18,7 +18,7 @@ from typing import Any
 from picodl.saving.files import FileError
 from picodl.saving.hdf5 import Group, write_dataset
 from picodl.saving.items import Item, Zeros, assign_all, misfit
-from picodl.saving.layout import Place, adapters_of, places
+from picodl.saving.layout import Place, adapters_of, places, title
 
 # groups that older writers made for things picodl keeps elsewhere or not at all
 _ELSEWHERE = {"seed_generator", "random_generator", "metrics", "_metrics", "_loss_tracker"}
@@ -153,7 +153,7 @@ def weight_pairs(model: Any, found: Mapping[str, Item], skip_mismatch: bool = Fa
         said = describe_mismatch(problems, extra)
         if not skip_mismatch:
             raise FileError(
-                f'the weights do not fit model "{model.name}": {said} Load them into the '
+                f"the weights do not fit {title(model)}: {said} Load them into the "
                 "architecture they were saved from, or pass skip_mismatch=True to take what fits."
             )
         warnings.warn(f"load_weights left out what does not fit: {said}", stacklevel=5)
