@@ -105,3 +105,17 @@ def test_messages_name_the_shapes():
         dot_product_attention(q, k[:, :4], v)
     with pytest.raises(ValueError, match=r"= \(3, 4, 4, 5\); received shape \(3, 1, 4, 4\)"):
         dot_product_attention(q, k, v, mask=np.ones((3, 1, 4, 4), bool))
+
+
+@pytest.mark.parametrize("heads", [N, 2])
+def test_one_sample_is_cut_by_its_heads(heads):
+    args = [a[:1] for a in arguments(heads)]
+    rng = np.random.default_rng(4)
+    bias, mask = rng.normal(size=(1, N, T, S)), rng.random((1, N, T, S)) < 0.7
+    options = {"mask": mask, "keep": rng.random((1, N, T, S)) < 0.8, "keep_probability": 0.8}
+    gradcheck(lambda q, k, v, b: attention(q, k, v, b, **options), *args, bias)
+    tensors = [Tensor(a, requires_grad=True) for a in (*args, bias)]
+    y = attention(*tensors, **options)
+    np.testing.assert_allclose(y.data, y._composed(*y._inputs).data, atol=1e-10)
+    assert len(module._Attention(*args, None, mask[:, :1], 0.5, None, 1.0, False).blocks) == 2
+    assert dot_product_attention(*(a[:0] for a in args)).shape == (0, T, N, V)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -148,6 +148,10 @@ def _four_axes(mask: Any, query: Any, key: Any) -> Any:
     return mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
 
 
+# some samples, some heads of key and value, and the heads of the query that share these
+Block: TypeAlias = tuple[slice, tuple[slice, slice, slice], tuple[slice, slice, slice]]
+
+
 class _Attention:
     """The arrays of one attention, in blocks of the batch.
 
@@ -165,9 +169,18 @@ class _Attention:
         self.scale, self.probability, self.zero_masked = scale, probability, zero_masked
         batch, steps, heads, _ = query.shape
         _, keys, shared, wide = value.shape
-        self.shape = (shared, heads // max(1, shared), steps, keys)
+        group = heads // max(1, shared)
+        self.shape = (group, steps, keys)
         size = max(1, heads * steps * keys)
-        self.blocks = blocks_of(batch, min(-(-batch // 2), max(1, 131072 // size)))
+        # scores of about 128k elements a block: some samples, or some heads of one sample
+        samples = max(1, min(-(-batch // 2), 131072 // size))
+        most = max(1, 131072 // max(1, group * steps * keys))
+        some = shared if samples > 1 else min(-(-shared // 2) if batch == 1 else shared, most)
+        self.blocks = [
+            (rows, _heads(part, 1), _heads(part, group))
+            for rows in blocks_of(batch, samples)
+            for part in blocks_of(shared, some)
+        ]
         self.work = batch * size * (query.shape[3] + wide + 40) / 4e4
         self.keeps = batch * size <= _KEEP
         self.saved: list[Any] = []
@@ -177,11 +190,12 @@ class _Attention:
         batch, steps, heads, _ = self.query.shape
         out = np.empty((batch, steps, heads, self.value.shape[3]), self.query.dtype)
 
-        def forward(rows: slice) -> Any:
-            p, inverse, dead = self._scores(rows)
-            y = np.matmul(self._dropped(p, rows), self.value[rows].transpose(0, 2, 1, 3))
+        def forward(block: Block) -> Any:
+            rows, shared, own = block
+            p, inverse, dead = self._scores(block)
+            y = np.matmul(self._dropped(p, block), self.value[rows][shared].transpose(0, 2, 1, 3))
             y *= inverse
-            out[rows] = self._outward(y)
+            out[rows][own] = self._outward(y)
             return (p if self.keeps else None, inverse, dead, y)
 
         self.saved = map_blocks(forward, self.blocks, self.work)
@@ -197,43 +211,44 @@ class _Attention:
         dbias = np.empty((batch, heads, steps, keys), g.dtype) if need_bias else None
 
         def backward(place: int) -> None:
-            rows = self.blocks[place]
+            rows, shared, own = block = self.blocks[place]
+            key, value = self.key[rows][shared], self.value[rows][shared]
             p, inverse, dead, y = self.saved[place]
             if p is None:
-                p, inverse, dead = self._scores(rows)
-            h = self._inward(g[rows])
+                p, inverse, dead = self._scores(block)
+            h = self._inward(g[rows][own])
             h *= inverse
-            ds = np.matmul(h, self.value[rows].transpose(0, 2, 3, 1))
+            ds = np.matmul(h, value.transpose(0, 2, 3, 1))
             if self.keep is not None:
-                ds *= self._keep_factor(rows)
+                ds *= self._keep_factor(block)
             ds -= np.einsum("...i,...i", h, y)[..., None]
             ds *= p
             if dead is not None:
                 ds[dead] = 0
-            dvalue[rows] = np.matmul(self._dropped(p, rows).transpose(0, 1, 3, 2), h).transpose(
-                0, 2, 1, 3
-            )
+            turned = self._dropped(p, block).transpose(0, 1, 3, 2)
+            dvalue[rows][shared] = np.matmul(turned, h).transpose(0, 2, 1, 3)
             if dbias is not None:
-                dbias[rows] = ds.reshape(dbias[rows].shape)
+                part = dbias[rows, own[2]]
+                part[...] = ds.reshape(part.shape)
             ds *= self.scale
-            dquery[rows] = self._outward(np.matmul(ds, self.key[rows].transpose(0, 2, 1, 3)))
-            query = self._inward(self.query[rows])
-            dkey[rows] = np.matmul(ds.transpose(0, 1, 3, 2), query).transpose(0, 2, 1, 3)
+            dquery[rows][own] = self._outward(np.matmul(ds, key.transpose(0, 2, 1, 3)))
+            query = self._inward(self.query[rows][own])
+            dkey[rows][shared] = np.matmul(ds.transpose(0, 1, 3, 2), query).transpose(0, 2, 1, 3)
 
         map_blocks(backward, range(len(self.blocks)), 2 * self.work)
         return dquery, dkey, dvalue, dbias
 
-    def _scores(self, rows: slice) -> tuple[Array, Array, Any]:
+    def _scores(self, block: Block) -> tuple[Array, Array, Any]:
         """exp of the scores, 1 / its row sums, and which rows may look at nothing (or None)."""
-        query = self._inward(self.query[rows])
+        rows, shared, own = block
+        query, key = self._inward(self.query[rows][own]), self.key[rows][shared]
         query *= np.asarray(self.scale, query.dtype)
-        key = self.key[rows].transpose(0, 2, 3, 1)
-        s = np.matmul(query, key)
-        parts = s.reshape(len(s), *self.shape)
-        small = self.bias is None and _longest(query) * _longest(self.key[rows]) <= _SAFE
+        s = np.matmul(query, key.transpose(0, 2, 3, 1))
+        parts = s.reshape(*s.shape[:2], *self.shape)
+        small = self.bias is None and _longest(query) * _longest(key) <= _SAFE
         if self.bias is not None:
-            parts += self._for_block(self.bias, rows)
-        hidden = None if self.mask is None else ~self._for_block(self.mask, rows)
+            parts += self._for_block(self.bias, block)
+        hidden = None if self.mask is None else ~self._for_block(self.mask, block)
         if not small:  # else no score can be large: by Cauchy and Schwarz, q @ k <= |q| |k|
             if hidden is not None:
                 np.copyto(parts, -np.inf, where=hidden)
@@ -242,9 +257,8 @@ class _Attention:
         np.exp(s, out=s)
         if hidden is not None and small:
             np.copyto(parts, 0, where=hidden)
-        sums = (
-            s.reshape(-1, s.shape[-1]).dot(np.ones(s.shape[-1], s.dtype)).reshape(*s.shape[:-1], 1)
-        )
+        ones = np.ones(s.shape[-1], s.dtype)
+        sums = s.reshape(-1, s.shape[-1]).dot(ones).reshape(*s.shape[:-1], 1)
         dead = None
         if hidden is not None:
             empty = sums[..., 0] == 0
@@ -256,32 +270,42 @@ class _Attention:
 
     def _inward(self, x: Array) -> Array:
         """(b, T, heads, h) as (b, kv heads, group * T, h), in an array of its own."""
-        shared, group, steps, _ = self.shape
-        b, _, _, h = x.shape
-        parts = x.reshape(b, steps, shared, group, h).transpose(0, 2, 3, 1, 4)
-        return parts.copy().reshape(b, shared, group * steps, h)
+        group, steps, _ = self.shape
+        b, _, heads, h = x.shape
+        parts = x.reshape(b, steps, heads // group, group, h).transpose(0, 2, 3, 1, 4)
+        return parts.copy().reshape(b, heads // group, group * steps, h)
 
     def _outward(self, y: Array) -> Array:
         """The reverse of `_inward`, a view where it can be."""
-        shared, group, steps, _ = self.shape
-        b, h = y.shape[0], y.shape[3]
+        group, steps, _ = self.shape
+        b, shared, _, h = y.shape
         parts = y.reshape(b, shared, group, steps, h).transpose(0, 3, 1, 2, 4)
         return parts.reshape(b, steps, shared * group, h)
 
-    def _for_block(self, a: Array, rows: slice) -> Array:
+    def _for_block(self, a: Array, block: Block) -> Array:
         """What broadcasts to (batch, heads, T, S), for (b, kv heads, group, T, S)."""
-        shared, group, _, _ = self.shape
+        rows, _, (_, _, own) = block
         a = a if len(a) == 1 else a[rows]
-        heads = (1, 1) if a.shape[1] == 1 else (shared, group)
-        return a.reshape(a.shape[0], *heads, *a.shape[2:])
+        if a.shape[1] == 1:
+            return a[:, :, None]
+        a = a[:, own]
+        group = self.shape[0]
+        return a.reshape(a.shape[0], a.shape[1] // group, group, *a.shape[2:])
 
-    def _keep_factor(self, rows: slice) -> Array:
-        shared, group, steps, keys = self.shape
-        part = self.keep[rows].reshape(-1, shared, group * steps, keys)
+    def _keep_factor(self, block: Block) -> Array:
+        rows, _, (_, _, own) = block
+        group, steps, keys = self.shape
+        part = self.keep[rows, own]
+        part = part.reshape(part.shape[0], part.shape[1] // group, group * steps, keys)
         return part * np.asarray(1 / self.probability, self.query.dtype)
 
-    def _dropped(self, p: Array, rows: slice) -> Array:
-        return p if self.keep is None else p * self._keep_factor(rows)
+    def _dropped(self, p: Array, block: Block) -> Array:
+        return p if self.keep is None else p * self._keep_factor(block)
+
+
+def _heads(part: slice, group: int) -> tuple[slice, slice, slice]:
+    """The index of some heads in (b, T, heads, h)."""
+    return slice(None), slice(None), slice(part.start * group, part.stop * group)
 
 
 def _longest(x: Array) -> float:
