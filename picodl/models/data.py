@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -71,7 +72,7 @@ class ArrayBatches(Batches):
         self.samples = min(self._count, self.steps * batch_size)
         self.shuffle = shuffle
         self._stored = [leaf for leaf in leaves if isinstance(leaf, Stored)]
-        self._reading: Any = None  # the batches of stored data that a thread may be reading
+        self._reading: Any = lambda: None  # the batches of stored data that a thread may be reading
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, Any, Any]]:
         number, first, last = self._place(epoch)
@@ -83,13 +84,15 @@ class ArrayBatches(Batches):
             from picodl.models.windows import stored_batches
 
             self.close()
-            self._reading = stored_batches(self, number, first + start, last)
-            return self._reading
+            reading = stored_batches(self, number, first + start, last)
+            self._reading = weakref.ref(reading)
+            return reading
         return self._batches(number, first + start, last)
 
     def close(self) -> None:
-        if self._reading is not None:
-            self._reading.close()
+        reading = self._reading()
+        if reading is not None:
+            reading.close()
 
     def _place(self, epoch: int) -> tuple[int, int, int]:
         """(pass over the data, its first batch, the batch behind the last) of an epoch."""
