@@ -19,6 +19,7 @@ from docstrings import as_markdown
 
 # modules of one file that offer what is defined elsewhere
 COLLECTIONS = ("picodl.utils", "picodl.ops.image")
+INTERNAL = ("Family",)
 _shown: dict[str, str] = {}  # full name -> page
 
 
