@@ -19,7 +19,7 @@ from picodl.module import Parameter
 from picodl.parallel import shares_of
 from picodl.typing import Array
 
-BLOCK = 1 << 16  # elements of a block: smaller ones make threads wait for each other
+BLOCK = 3 << 15  # elements of a block at most: smaller ones make threads wait for each other
 LARGE = 1 << 15  # from here on copying a gradient costs more than the calls that packing saves
 
 
