@@ -500,6 +500,14 @@ def test_weight_decay_spares_what_is_excluded():
     np.testing.assert_allclose([kernel.data[0], bias.data[0]], [0.95, 0.95], rtol=1e-6)
 
 
+def test_centered_rmsprop_survives_a_steady_gradient():
+    w = Parameter(np.zeros(50))
+    optimizer = optimizers.RMSprop(0.01, centered=True)
+    for _ in range(300):
+        optimizer.apply([np.linspace(1, 3000, 50, dtype="float32")], [w])
+    assert np.isfinite(w.data).all()
+
+
 def test_weight_decay_can_be_set_between_steps():
     w, optimizer = Parameter([1.0]), optimizers.SGD(0.1)
     optimizer.apply([np.zeros(1)], [w])

@@ -70,6 +70,7 @@ class RMSprop(Optimizer):
             add_scaled(mean, rho, gradient, share, scratch)
             np.square(mean, out=scratch)
             np.subtract(velocity, scratch, out=scratch)
+            np.maximum(scratch, 0, out=scratch)  # a steady gradient leaves rounding of either sign
             scratch += epsilon
         else:
             np.add(velocity, epsilon, out=scratch)
