@@ -15,7 +15,13 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import picodl
 from picodl import callbacks, layers
-from picodl.wrappers import SKLearnClassifier, SKLearnRegressor, SKLearnTransformer
+from picodl.wrappers import (
+    PicoClassifier,
+    PicoRegressor,
+    SKLearnClassifier,
+    SKLearnRegressor,
+    SKLearnTransformer,
+)
 
 RNG = np.random.default_rng(0)
 LABELS = np.repeat(["no", "perhaps", "yes"], 30)
@@ -54,6 +60,8 @@ ESTIMATORS = [
     SKLearnClassifier(classifier, fit_kwargs={"epochs": 20}),
     SKLearnRegressor(regressor, fit_kwargs={"epochs": 20}),
     SKLearnTransformer(regressor, fit_kwargs={"epochs": 3}),
+    PicoClassifier((16,), max_iter=25, learning_rate_init=0.01),
+    PicoRegressor((16,), max_iter=40, learning_rate_init=0.01),
 ]
 CHECKS = [
     pytest.param(estimator, check, id=f"{type(estimator).__name__}-{check.func.__name__}")
@@ -217,6 +225,32 @@ def test_what_is_no_model(model: Any, told: str) -> None:
 def test_model_that_is_not_compiled() -> None:
     with pytest.raises(ValueError, match="must be compiled"):
         SKLearnRegressor(picodl.Sequential([layers.Dense(1)])).fit(X, X[:, 0])
+
+
+def test_ready_made_classifier() -> None:
+    model = PicoClassifier(
+        (16, 8), dropout=0.1, batch_normalization=True, alpha=1e-4, learning_rate_init=0.02,
+        early_stopping=True, max_iter=60, random_state=1,
+    )  # fmt: skip
+    model.fit(X, LABELS)
+    assert model.score(X, LABELS) > 0.9 and model.n_iter_ == len(model.loss_curve_) <= 60
+    np.testing.assert_array_equal(
+        clone(model).fit(X, LABELS).predict_proba(X), model.predict_proba(X)
+    )
+    rare = np.where(np.arange(90) % 15 == 0, "rare", "usual")
+    plain = PicoClassifier((8,), max_iter=5, random_state=0).fit(X, rare)
+    balanced = PicoClassifier((8,), max_iter=5, random_state=0, class_weight="balanced")
+    assert balanced.fit(X, rare).predict_proba(X)[:, 0].mean() > plain.predict_proba(X)[:, 0].mean()
+    search = GridSearchCV(PicoClassifier(max_iter=5), {"dropout": [0.0, 0.5]}, cv=2)
+    assert set(search.fit(X, LABELS).best_params_) == {"dropout"}
+
+
+def test_ready_made_regressor() -> None:
+    y = 1000 + 50 * X[:, :2]
+    model = PicoRegressor((16,), learning_rate_init=0.01, max_iter=80, random_state=0)
+    assert model.fit(X, y).score(X, y) > 0.9 and model.predict(X).shape == (90, 2)
+    with pytest.raises(ValueError, match="class_weight is for classes"):
+        PicoRegressor(class_weight="balanced").fit(X, y)
 
 
 @pytest.mark.slow
