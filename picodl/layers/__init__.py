@@ -6,6 +6,15 @@ from typing import Any
 
 from picodl.layers.activation import ELU, GELU, LeakyReLU, PReLU, ReLU, Softmax
 from picodl.layers.attention import GroupQueryAttention, MultiHeadAttention
+from picodl.layers.augmentation import (
+    RandomBrightness,
+    RandomContrast,
+    RandomCrop,
+    RandomFlip,
+    RandomRotation,
+    RandomTranslation,
+    RandomZoom,
+)
 from picodl.layers.base import Layer
 from picodl.layers.categories import CategoryEncoding, Discretization, HashedCrossing, Hashing
 from picodl.layers.conv_lstm import ConvLSTM1D, ConvLSTM2D
@@ -21,17 +30,7 @@ from picodl.layers.core import Activation, Identity, Input, InputLayer, Lambda, 
 from picodl.layers.dense import Dense, Linear
 from picodl.layers.einsum_dense import EinsumDense
 from picodl.layers.embedding import Embedding, Masking, ReversibleEmbedding
-from picodl.layers.image import (
-    CenterCrop,
-    RandomBrightness,
-    RandomContrast,
-    RandomCrop,
-    RandomFlip,
-    RandomRotation,
-    RandomTranslation,
-    RandomZoom,
-    Resizing,
-)
+from picodl.layers.image import CenterCrop, Resizing
 from picodl.layers.input_spec import InputSpec
 from picodl.layers.lookup import IntegerLookup, StringLookup
 from picodl.layers.merging import (
