@@ -230,6 +230,17 @@ def test_few_channels_go_through_in_pairs(channels, kernel, strides, padding):
         gradcheck(lambda b: ops.conv(x, w, strides, padding, bias=b) ** 2, b, second=True)
 
 
+def test_what_is_kept_between_calls_stays_small(monkeypatch):
+    scratch = windows_module._scratch
+    monkeypatch.setattr(windows_module, "KEPT", 1 << 20)
+    w = np.ones((3, 3, 8, 8), np.float32)
+    for n in range(20, 80, 2):
+        ops.conv(np.ones((1, n, n, 8), np.float32), w, padding="same")
+        layouts = [v for c in scratch.columns.values() for v in c._layouts.values()]
+        assert sum(v[3].nbytes for v in layouts if v[3] is not None) < 3 << 20
+    assert len(scratch.columns) <= 64 and scratch.buffer.nbytes <= 8 * 4 * windows_module.COLUMNS
+
+
 def test_numbers_do_not_depend_on_threads():
     x = rng.normal(size=(40, 24, 24, 8)).astype(np.float32)
     w = rng.normal(size=(3, 3, 8, 16)).astype(np.float32)

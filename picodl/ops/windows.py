@@ -20,6 +20,8 @@ Pads = tuple[tuple[int, int], ...]
 # Elements of one block of columns: it stays in L2 between its copy and its product.
 COLUMNS = 1 << 18
 
+KEPT = 1 << 24  # bytes of padded blocks a thread keeps for the next call
+
 
 def as_sizes(value: Any, rank: int, name: str) -> tuple[int, ...]:
     """An int or a sequence as one positive int per spatial axis.
@@ -130,6 +132,7 @@ class _Scratch(threading.local):
     def __init__(self) -> None:
         self.buffer: Array = np.empty(0, np.uint8)
         self.columns: dict[Any, Columns] = {}
+        self.kept = 0  # bytes of padded blocks
 
 
 _scratch = _Scratch()
@@ -147,8 +150,9 @@ def columns_of(
     key = (windows, shape[1:], dtype, taken.start, taken.stop, ones)
     found = _scratch.columns.get(key)
     if found is None:
-        if len(_scratch.columns) >= 64:
+        if len(_scratch.columns) >= 64 or _scratch.kept > KEPT:
             _scratch.columns.clear()
+            _scratch.kept = 0
         found = _scratch.columns[key] = Columns(windows, shape, dtype, taken, ones)
     return found
 
@@ -240,6 +244,7 @@ class Columns:
             offset += self.channels.start * item
         else:
             padded = np.zeros((n, *(b - a for a, b in ranges), self.count), self.dtype)
+            _scratch.kept += padded.nbytes
             pairs = [overlap(a, b, size) for (a, b), size in zip(ranges, sizes, strict=True)]
             inside = (slice(None), *(pair[0] for pair in pairs))
             taken = (slice(None), *(pair[1] for pair in pairs), self.channels)
