@@ -4,6 +4,7 @@ Part one is the plain loop: forward, zero the gradients, backward, step. Part tw
 loss is below 0.01, once by gradient descent and once by Adam.
 
     python examples/xor_scalar.py
+    python examples/xor_scalar.py --draw graph    # graph.svg: every value and gradient (graphviz)
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import random
 
+from picodl import visualize
 from picodl.scalar import MLP, SGD, Adam, Value
 
 xs = [
@@ -64,9 +66,16 @@ def epochs_needed(optimizer: type[SGD], seed: int, target: float = 0.01, limit: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20, help="how many random starts")
-    seeds = parser.parse_args().seeds
+    parser.add_argument("--draw", help="draw the graph of the first loss into this file, as SVG")
+    options = parser.parse_args()
+    seeds = options.seeds
 
     random.seed(1)
+    if options.draw:
+        model = MLP(2, [4, 1])
+        loss = sum((model(x) - y) ** 2 for x, y in zip(xs, ys, strict=True))
+        loss.backward()
+        visualize.draw_dot(loss).render(options.draw, cleanup=True)
     model = plain_loop()
     for x, y in zip(xs, ys, strict=True):
         print([int(v.data) for v in x], "->", f"{model(x).data:.2f}", "should be", int(y.data))
