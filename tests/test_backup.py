@@ -205,6 +205,29 @@ def test_state_files_hold_numbers_texts_and_arrays(tmp_path: Path) -> None:
         write_state(str(tmp_path / "s.h5"), {"a": np.array(["x"])})
 
 
+def test_generators_in_layers_of_ones_own_go_on(tmp_path: Path) -> None:
+    class Noise(layers.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rng = np.random.default_rng(4)
+
+        def call(self, x: Any, training: bool = False) -> Any:
+            return x + self.rng.normal(size=x.shape).astype("float32") if training else x
+
+    def fit(name: str, *extra: Any) -> Any:
+        dense = layers.Dense(1, kernel_initializer="zeros")
+        model = picodl.Sequential([picodl.Input((6,)), Noise(), dense])
+        model.compile("sgd", loss="mse")
+        backup = C.BackupAndRestore(tmp_path / name)
+        model.fit(X, Y, epochs=4, callbacks=[backup, *extra], verbose=0)
+        return model
+
+    whole = fit("a")
+    with pytest.raises(RuntimeError, match="power cut"):
+        fit("b", Stop(2))
+    assert same(whole, fit("b"))
+
+
 def test_generator_is_wound_forward(tmp_path: Path) -> None:
     def batches() -> Any:
         for i in range(100):

@@ -26,7 +26,7 @@ def get_training_state(model: Any) -> dict[str, Any]:
         "weights": {path: p.data.copy() for path, p in model.named_parameters()},
         "optimizer": None if optimizer is None else [v.data.copy() for v in optimizer.variables],
         "generators": {
-            "model": [g.get_state() for g in _generators(model)],
+            "model": [_generator_state(g) for g in _generators(model)],
             "picodl": random.get_state(),
             "python": python_random.getstate(),
             "numpy": np.random.get_state(legacy=False),
@@ -58,7 +58,10 @@ def set_training_state(model: Any, state: dict[str, Any]) -> None:
         optimizer.load_variables(slots)
     generators = state["generators"]
     for generator, words in zip(_generators(model), generators["model"], strict=True):
-        generator.set_state(words)
+        if isinstance(generator, np.random.Generator):
+            generator.bit_generator.state = words
+        else:
+            generator.set_state(words)
     random.set_state(generators["picodl"])
     version, words, gauss = generators["python"]
     python_random.setstate((version, tuple(words), gauss))
@@ -69,14 +72,20 @@ def set_training_state(model: Any, state: dict[str, Any]) -> None:
 
 
 def _generators(model: Any) -> list[Any]:
-    """The seed generators in attributes of the model and its layers."""
+    """The seed generators, and generators of numpy, in attributes of the model and its layers."""
     found: dict[int, Any] = {}
     for module in model.modules():
         for part in vars(module).values():
             for leaf in tree.flatten(part) if tree.is_nested(part) else (part,):
-                if isinstance(leaf, random.SeedGenerator):
+                if isinstance(leaf, (random.SeedGenerator, np.random.Generator)):
                     found[id(leaf)] = leaf
     return list(found.values())
+
+
+def _generator_state(generator: Any) -> Any:
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator.state
+    return generator.get_state()
 
 
 def _metrics_state(model: Any) -> dict[str, Any]:
