@@ -434,6 +434,8 @@ def test_a_schedule_that_turns_negative_is_stopped():
         ({"gradient_accumulation_steps": 1}, "at least 2"),
         ({"loss_scale_factor": 0.0}, "loss_scale_factor must be positive"),
         ({"learning_rat": 1.0}, "Did you mean"),
+        ({"lr": 1.0}, "called learning_rate"),
+        ({"decay": 1.0}, "InverseTimeDecay"),
         ({"parameter_groups": [{"match": "a", "rate": 1}]}, "no 'rate'"),
         ({"parameter_groups": [{"weight_decay": 1.0}]}, "match"),
         ({"parameter_groups": [{"match": "a", "weight_decay": -1.0}]}, "not be negative"),

@@ -133,12 +133,19 @@ OPTIONS = (
 )
 
 
+_OLDER = {  # arguments of Keras 2
+    "lr": " It is called learning_rate.",
+    "decay": " Pass a schedule as learning_rate, such as schedules.InverseTimeDecay.",
+}
+
+
 def check_options(owner: str, given: Mapping[str, Any], unknown: Mapping[str, Any]) -> None:
     """Refuse what is unknown, out of range or contradictory."""
     known = {"learning_rate", "weight_decay", "name", "parameter_groups", *OPTIONS}
     for name in unknown:
         if name != "jit_compile":  # accepted, as there is nothing to compile
-            raise ValueError(f"{owner} has no argument {name!r}.{suggest(name, known)}")
+            hint = _OLDER.get(name) or suggest(name, known)
+            raise ValueError(f"{owner} has no argument {name!r}.{hint}")
     clips = {name: given[name] for name in ("clipnorm", "clipvalue", "global_clipnorm")}
     set_ones = {name: limit for name, limit in clips.items() if limit is not None}
     if len(set_ones) > 1:
