@@ -61,8 +61,7 @@ class GAN(picodl.Model):
         weights = network.trainable_weights
         optimizer.apply([w.grad for w in weights], weights)
 
-    def train_step(self, data: Any) -> dict[str, float]:
-        (real,) = data
+    def train_step(self, real: Any) -> dict[str, float]:
         n = len(real)
         noise = picodl.random.normal((n, NOISE), seed=self.seed)
         both = ops.concatenate([real, self.generator(noise)], axis=0)

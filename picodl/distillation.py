@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -274,6 +275,17 @@ class Distiller(Model):
                 "compile(optimizer, loss=...)."
             )
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+
+    def compile_from_config(self, config: Config) -> None:
+        """Compile as a file says; one written by Keras does not hold the loss."""
+        if config and config.get("loss") is None:
+            warnings.warn(
+                f'Distiller "{self.name}" was not compiled: the file does not hold its loss. Call '
+                "compile(optimizer, loss=...) to train it further.",
+                stacklevel=2,
+            )
+            return
+        super().compile_from_config(config)
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         """The student's outputs."""

@@ -114,6 +114,13 @@ def test_a_saved_distiller_comes_back(trained, tmp_path):
     np.testing.assert_allclose(again.predict(X, verbose=0), model.predict(X, verbose=0))
 
 
+def test_a_file_without_the_loss_is_loaded_uncompiled():
+    model = _distiller()
+    with pytest.warns(UserWarning, match="does not hold its loss"):
+        model.compile_from_config({"optimizer": "sgd", "loss": None})
+    assert not model.compiled
+
+
 def test_a_loss_of_ones_own_and_sample_weights():
     class Total(DistillationLoss):
         def compute_loss(self, teacher_outputs, student_outputs, **kwargs):

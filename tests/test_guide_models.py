@@ -148,9 +148,9 @@ def test_gan_with_a_train_step_of_its_own() -> None:
             self.d_optimizer, self.g_optimizer = d_optimizer, g_optimizer
 
         def train_step(self, data: Any) -> Any:
-            real = ops.reshape(data[0], (len(data[0]), 64))
+            real = ops.reshape(data, (len(data), 64))
             loss_fn = losses.BinaryCrossentropy(from_logits=True)
-            noise = picodl.random.normal((len(data[0]), 4), seed=self.seed)
+            noise = picodl.random.normal((len(data), 4), seed=self.seed)
             found = {}
             for net, optimizer, x, target in (
                 (self.judge, self.d_optimizer, ops.concatenate([real, self.maker(noise)], 0), None),

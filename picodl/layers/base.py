@@ -93,6 +93,8 @@ class Layer(DescribedModule):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._signature = None
+        if "compute_mask" in cls.__dict__ and "supports_masking" not in cls.__dict__:
+            cls.supports_masking = True
         if "build" in cls.__dict__:
             cls.build = tracked(cls.__dict__["build"])  # type: ignore[method-assign]
 
@@ -274,10 +276,10 @@ class Layer(DescribedModule):
             return
         masks = self.compute_mask(args[0] if args else None, mask)
         if isinstance(y, Tensor):
-            y.mask = masks
+            y.mask = masks.data if isinstance(masks, Tensor) else masks
         elif isinstance(masks, (list, tuple)):
             for part, m in zip(tree.flatten(y), masks, strict=False):
-                part.mask = m
+                part.mask = m.data if isinstance(m, Tensor) else m
 
     def _explain(self, error: Exception, args: Any) -> None:
         """Say in a note which layer was being called, innermost first."""
@@ -344,6 +346,11 @@ class Layer(DescribedModule):
         with config.thread_values(losses=[]):
             try:
                 return symbolic.infer(self, args, kwargs)
+            except Exception:
+                if not CallSignature.of(type(self)).mask or "mask" in kwargs or not args:
+                    raise
+                shape = getattr(args[0], "shape", ())  # it may insist on the mask it will get
+                return symbolic.infer(self, args, {**kwargs, "mask": Symbol(shape[:2], "bool")})
             finally:
                 for weight, values in before:
                     weight.data[...] = values

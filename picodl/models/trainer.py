@@ -229,10 +229,10 @@ class Trainer(Steps):
             return None
         steps = batches.check_whole("validation_steps", steps)
         parts = data if isinstance(data, tuple) else (data,)
-        if isinstance(data, tuple) and len(data) not in (2, 3):
+        if isinstance(data, tuple) and len(data) not in (1, 2, 3):
             raise ValueError(
-                "validation_data is (x, y) or (x, y, sample_weight), or an iterable of batches; "
-                f"received a tuple of {len(data)}."
+                "validation_data is (x,), (x, y) or (x, y, sample_weight), or an iterable of "
+                f"batches; received a tuple of {len(data)}."
             )
         try:
             return batches.make_batches(
@@ -355,7 +355,7 @@ class Trainer(Steps):
             listeners.on_predict_begin()
             for i, (x, _, _) in enumerate(data.epoch(0)):
                 listeners.on_predict_batch_begin(i)
-                y = self.predict_step((x,)) if custom else self(x, training=False)
+                y = self.predict_step(_pack(x)) if custom else self(x, training=False)
                 parts.append(_plain(y))
                 listeners.on_predict_batch_end(i, {"outputs": parts[-1]})
             listeners.on_predict_end()
@@ -411,7 +411,7 @@ class Trainer(Steps):
         with parallel.blas_single_thread(), no_grad():
             if type(self).predict_step is Steps.predict_step:
                 return _plain(self(x, training=False))
-            return _plain(self.predict_step((x,)))
+            return _plain(self.predict_step(_pack(x)))
 
 
 @contextlib.contextmanager
@@ -439,9 +439,10 @@ def _numbers(logs: Any) -> dict[str, Any]:
     return {name: float(v) if np.ndim(v) == 0 else np.asarray(v) for name, v in logs.items()}
 
 
-def _pack(x: Any, y: Any, sample_weight: Any) -> Any:
+def _pack(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    """A batch as steps of the user's own receive it: one array alone stands for itself."""
     if y is None and sample_weight is None:
-        return (x,)
+        return (x,) if isinstance(x, (list, tuple)) else x
     return (x, y) if sample_weight is None else (x, y, sample_weight)
 
 

@@ -1,0 +1,107 @@
+"""Layers and steps of the user's own, as Keras's guides write them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import picodl as keras
+from picodl import layers, losses, ops
+
+
+class Split(layers.Layer):
+    """Halves of a sequence; its mask is split with it."""
+
+    def call(self, inputs):
+        return ops.split(inputs, 2, axis=1)
+
+    def compute_mask(self, inputs, mask=None):
+        return None if mask is None else ops.split(mask, 2, axis=1)
+
+
+class OwnEmbedding(layers.Layer):
+    def build(self, input_shape):
+        self.table = self.add_weight(shape=(10, 3), initializer="random_normal")
+
+    def call(self, inputs):
+        return ops.take(self.table, ops.cast(inputs, "int32"), axis=0)
+
+    def compute_mask(self, inputs, mask=None):
+        return ops.not_equal(inputs, 0)
+
+
+class StepSoftmax(layers.Layer):
+    """A layer that insists on a mask."""
+
+    supports_masking = True
+
+    def call(self, inputs, mask=None):
+        assert mask is not None
+        kept = ops.exp(inputs) * ops.expand_dims(ops.cast(mask, "float32"), -1)
+        return kept / ops.sum(kept, axis=1, keepdims=True)
+
+
+IDS = np.array([[1, 2, 0, 0], [3, 4, 5, 0]])
+
+
+def test_a_layer_with_its_own_compute_mask_supports_masking():
+    first, second = Split()(layers.Embedding(10, 3, mask_zero=True)(IDS))
+    np.testing.assert_array_equal(first.mask, IDS[:, :2] != 0)
+    np.testing.assert_array_equal(second.mask, IDS[:, 2:] != 0)
+    mask = OwnEmbedding()(IDS).mask
+    assert isinstance(mask, np.ndarray)
+    np.testing.assert_array_equal(mask, IDS != 0)
+
+
+def test_a_layer_that_insists_on_a_mask_stands_in_a_functional_model():
+    inputs = keras.Input((None,), dtype="int32")
+    x = layers.Dense(1)(OwnEmbedding()(inputs))
+    model = keras.Model(inputs, StepSoftmax()(x))
+    assert model.output_shape == (None, None, 1)
+    y = model.predict(IDS, verbose=0)
+    np.testing.assert_allclose(y.sum(1), 1, rtol=1e-6)
+    assert not y[0, 2:].any()
+
+
+class Reconstruct(keras.Model):
+    """Steps on inputs alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(4)
+
+    def call(self, x):
+        return self.dense(x)
+
+    def _loss(self, data):
+        assert data.shape[1:] == (4,)
+        return losses.MeanSquaredError()(data, self(data))
+
+    def train_step(self, data):
+        loss = self._loss(data)
+        self.minimize(loss)
+        return {"loss": loss}
+
+    def test_step(self, data):
+        return {"loss": self._loss(data)}
+
+    def predict_step(self, data):
+        return self(data) * 0 + data.shape[0]
+
+
+def test_steps_receive_the_array_itself_where_there_are_no_targets():
+    x = np.random.default_rng(0).normal(size=(8, 4)).astype("float32")
+    model = Reconstruct()
+    model.compile("adam")
+    history = model.fit(x, epochs=2, batch_size=4, verbose=0, validation_data=(x,)).history
+    assert list(history) == ["loss", "val_loss"]
+    assert (model.predict(x, batch_size=4, verbose=0) == 4).all()
+    assert (model.predict_on_batch(x) == 8).all()
+
+
+def test_labels_of_a_gan_may_carry_noise():
+    noisy = np.array([[1.05], [0.03]], "float32")
+    loss = losses.BinaryCrossentropy(from_logits=True)
+    assert np.isfinite(float(loss(noisy, np.zeros((2, 1), "float32"))))
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        loss(np.array([[-1.0], [1.0]]), np.zeros((2, 1), "float32"))
