@@ -142,3 +142,23 @@ def test_numbers_do_not_depend_on_threads():
 def test_groups_must_divide_the_channels():
     with pytest.raises(ValueError, match="6 channels do not divide into 4 groups"):
         ops.group_normalization(np.ones((2, 6)), 4)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda x, w: ops.normalize_batch(x, w, w)[0],
+        lambda x, w: ops.batch_normalization(x, w, w, -1, w, w),
+        lambda x, w: ops.layer_normalization(x, w, w),
+        lambda x, w: ops.rms_normalization(x, w),
+        lambda x, w: ops.group_normalization(x, 2, w, w),
+    ],
+)
+def test_empty_batches_pass(op):
+    x = Tensor(np.zeros((0, 3, 4), np.float32), requires_grad=True)
+    w = Tensor(np.ones(4, np.float32), requires_grad=True)
+    y = op(x, w)
+    assert y.shape == (0, 3, 4)
+    y.backward(y.data)
+    assert x.grad is None or x.grad.shape == x.shape
+    assert w.grad is None or w.grad.tolist() == [0, 0, 0, 0]

@@ -203,8 +203,9 @@ class BatchNormalization(Scaled):
         last = self.axis in (-1, x.ndim - 1)
         moved = x if last else ops.moveaxis(x, self.axis, -1)
         y, mean, variance = ops.normalize_batch(moved, self.gamma, self.beta, self.epsilon)
-        self._follow(self.moving_mean, mean, self.momentum)
-        self._follow(self.moving_variance, variance, self.momentum)
+        if x.data.size:  # an empty batch tells nothing
+            self._follow(self.moving_mean, mean, self.momentum)
+            self._follow(self.moving_variance, variance, self.momentum)
         return y if last else ops.moveaxis(y, -1, self.axis)
 
     def _composed(self, x: Any, mask: Any) -> Any:

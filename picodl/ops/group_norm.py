@@ -47,8 +47,8 @@ def group_normalization(
     if x.dtype == np.float16:  # its sums would overflow
         y = group_normalization(cast(x, np.float32), groups, gamma, beta, epsilon)
         return cast(y, np.float16)
-    a = np.ascontiguousarray(x.data).reshape(len(x.data), -1, n)
-    pixels = a.shape[1]
+    pixels = math.prod(x.shape[1:-1])
+    a = np.ascontiguousarray(x.data).reshape(len(x.data), pixels, n)
     blocks = blocks_of(len(a), BLOCK // max(1, pixels * n))
     work = a.size * 1e-3
     ones = np.ones((1, pixels), a.dtype)
@@ -92,6 +92,8 @@ def group_normalization(
             return (slope * i).sum((0, 1)), total.sum((0, 1))
 
         parts = map_blocks(back, blocks, 2 * work)
+        if not parts:  # an empty batch
+            return [np.zeros_like(t.data) for t in inputs]
         found: list[Any] = [dx.reshape(x.data.shape)]
         if gamma is not None:
             found.append(sum(s for s, _ in parts))

@@ -79,7 +79,7 @@ def scale_and_shift(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         dx = None
         if x.requires_grad:
             dx = _affine(g, rows.tile(s), None, rows).reshape(a.shape)
-        if not (scale.requires_grad or shift.requires_grad):
+        if not (scale.requires_grad or shift.requires_grad) or not rows.pixels:
             return dx, None, None
         parts = map_blocks(lambda b: (_sums(g[b] * data[b]), _sums(g[b])), rows.blocks, rows.work)
         ds, db = (rows.fold(sum(column)) for column in zip(*parts, strict=True))
@@ -186,6 +186,8 @@ def normalize_batch(
             d *= g[block]
             return _sums(g[block]), _sums(d)
 
+        if not rows.pixels:
+            return [np.zeros_like(t.data) for t in inputs]
         parts = map_blocks(sums, rows.blocks, rows.work)
         total, slope = (rows.fold(sum(column)) for column in zip(*parts, strict=True))
         dx = None
@@ -228,6 +230,8 @@ def _statistics(data: Array, rows: _Rows) -> tuple[Array, Array]:
         return count, center, rows.fold(_sums(d))
 
     parts = map_blocks(statistics, rows.blocks, 2 * rows.work)
+    if not parts:  # an empty batch
+        return np.zeros(rows.channels, data.dtype), np.zeros(rows.channels, data.dtype)
     if len(parts) == 1:
         count, center, squares = parts[0]
         return center, squares / count
@@ -366,6 +370,8 @@ def _normalize_rows(
             return sums
 
         parts = map_blocks(back, blocks, 2 * work)
+        if not parts:  # an empty batch
+            return [np.zeros_like(t.data) for t in inputs]
         return [dx, *(sum(column) for column in zip(*parts, strict=True))]
 
     def composed(x: Any, *weights: Any) -> Any:
