@@ -7,8 +7,6 @@ from picodl import Input, Model, Sequential, layers, ops, visualize
 from picodl.scalar import MLP, Value
 from picodl.tensor import Tensor
 
-matplotlib = pytest.importorskip("matplotlib")
-
 
 class Stack(layers.Layer):
     """Layers one after the other."""
@@ -148,6 +146,7 @@ def test_draw_dot_of_a_network_has_one_node_a_neuron():
 
 
 def test_plots_are_figures_and_files(tmp_path):
+    pytest.importorskip("matplotlib")
     model = Stack(layers.Dense(8, activation="relu"), layers.Dense(2), name="stack")
     x = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
     model(x)
