@@ -73,6 +73,7 @@ class LongShortTerm(Recurrence):
         drop, stale = self.drops(rows, self.order), self.stale_steps(rows)
         back = StepsBack(self._columns(self.weights, self.order), u, hx.shape, drop, need_x)
         dz = np.empty(z.shape, self.dtype)
+        slots = dz.reshape(steps, 4, u, b)
         a = np.empty((u, b), self.dtype)
         dh, dc = d
         for piece in pieces(steps, 4 * u * b):
@@ -93,17 +94,17 @@ class LongShortTerm(Recurrence):
                 if g is not None:
                     dh += g[:, t].T
                 hold_h, hold_c = hold_back(dh, stale[t]), hold_back(dc, stale[t])
-                dzt = dz[t].reshape(4, u, b)
-                np.multiply(dh, factor[k, 0], out=dzt[0])
+                np.multiply(dh, factor[k, 0], out=slots[t, 0])
                 np.multiply(dh, through[k], out=a)
                 dc += a
-                np.multiply(factor[k, 1:], dc, out=dzt[1:])
+                np.multiply(factor[k, 1:], dc, out=slots[t, 1:])
                 dc *= gates[k, 2 * u : 3 * u]
                 dh = back(t, dz[t])
                 if hold_h is not None:
                     dh += hold_h
                     dc += hold_c
-                self.flush(t, dh, dc)
+                if t % 8 == 0:
+                    self.flush(dh, dc)
         return [dh, dc], back.dx, (weight_product(hx[:-1], dz, drop),)
 
     def weight_gradients(self, parts: tuple[Array, ...]) -> tuple[Array, Array, Array]:
@@ -228,7 +229,8 @@ class GatedUnit(Recurrence):
                 dh += back(0, d[t, u:])
                 if hold is not None:
                     dh += hold
-                self.flush(t, dh)
+                if t % 8 == 0:
+                    self.flush(dh)
         dx, of_x = self._inputs_back(d[:, : 3 * u], hx, rows, need_x)
         return [dh], dx, (of_x, weight_product(hx[:-1, : u + 1], d[:, u:], drop))
 
@@ -262,7 +264,8 @@ class GatedUnit(Recurrence):
                 dh += back(0, d[t, u:])
                 if hold is not None:
                     dh += hold
-                self.flush(t, dh)
+                if t % 8 == 0:
+                    self.flush(dh)
         dx, of_x = self._inputs_back(d, hx, rows, need_x)
         of_zr = weight_product(hx[:-1, :u], d[:, u:], drop_zr)
         return [dh], dx, (of_x, np.hstack([of_zr, weight_product(side, d[:, :u], drop_n)]))

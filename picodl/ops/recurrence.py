@@ -210,12 +210,14 @@ class Recurrence:
             return [None] * self.x.shape[1]
         return [s if s.any() else None for s in np.ascontiguousarray(self.stale[rows].T)]
 
-    def flush(self, t: int, *gradients: Array) -> None:
-        """Every 8 steps set what has faded to nothing to 0: products of numbers below the normal
-        range of floats (a gate of 1/2 gets there in 126 steps) are ten times slower."""
-        if t % 8 == 0:
-            for d in gradients:
-                np.copyto(d, 0, where=np.abs(d) < self.tiny)
+    def flush(self, *gradients: Array) -> None:
+        """Set what has faded to nothing to 0; done every 8 steps.
+
+        Products of numbers below the normal range of floats are ten times slower, and a gate of 1/2
+        gets a gradient there in 126 steps.
+        """
+        for d in gradients:
+            np.copyto(d, 0, where=np.abs(d) < self.tiny)
 
     def drops(self, rows: slice, order: tuple[int, ...], part: slice = slice(None)) -> Any:
         """Dropout masks of rows of hx, (gates, ..., b), gates in the given order; None without."""
@@ -329,7 +331,8 @@ class SimpleRecurrence(Recurrence):
             dh = back(t, dz[t])
             if hold is not None:
                 dh += hold
-            self.flush(t, dh)
+            if t % 8 == 0:
+                self.flush(dh)
         return [dh], back.dx, (weight_product(hx[:-1], dz, drop),)
 
     def weight_gradients(self, parts: tuple[Array, ...]) -> tuple[Array, Array, Array]:
