@@ -119,3 +119,12 @@ def test_float32_stays_and_empty_batches_pass():
 def test_bad_windows_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         ops.max_pool(np.ones((1, 3, 3, 1)), *options)
+
+
+def test_pooled_symbols_keep_varying_sizes():
+    import picodl
+
+    images = picodl.Input((None, None, 3))
+    assert ops.max_pool(images, 2).shape == (None, None, None, 3)
+    assert ops.average_pool(images, 5, 4).shape == (None, None, None, 3)
+    assert ops.conv(images, np.ones((7, 7, 3, 2)), 4).shape == (None, None, None, 2)
