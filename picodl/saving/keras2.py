@@ -21,6 +21,7 @@ _DROPPED = {
     "BatchNormalization": ("virtual_batch_size", "fused", "renorm", "renorm_clipping",
                            "renorm_momentum"),
 }  # fmt: skip
+_RENAMED = {"Model": "Functional", "GroupedQueryAttention": "GroupQueryAttention"}
 _OF_OPTIMIZERS = ("jit_compile", "is_legacy_optimizer", "decay", "initial_decay")
 _MODULES = {"loss": "keras.losses", "metrics": "keras.metrics", "weighted_metrics": "keras.metrics"}
 
@@ -56,8 +57,8 @@ def modern_config(config: Any) -> Any:
 
 def _own_name(name: str) -> str:
     """The class's name today; the prefix Custom> of classes that are not the user's goes."""
-    if name == "Model":
-        return "Functional"
+    if name in _RENAMED:
+        return _RENAMED[name]
     bare = name.removeprefix("Custom>")
     if bare != name and registry.find_custom(name) is None:
         return bare if registry.find_builtin(bare)[0] is not None else name

@@ -41,15 +41,13 @@ def places(model: Module) -> list[Place]:
     """
     found: list[Place] = []
     seen: set[int] = set()
-    taken: set[int] = set()  # a weight tied to two objects is written once
     stack: list[tuple[str, Module]] = [("", model)]
     while stack:
         path, module = stack.pop()
         if id(module) in seen:
             continue
         seen.add(id(module))
-        own = [v for v in own_variables(module) if id(v) not in taken]
-        taken.update(id(v) for v in own)
+        own = own_variables(module)
         found.append(Place(path, getattr(module, "name", type(module).__name__), own, module))
         stack.extend(reversed([(_join(path, name), m) for name, m in _children(module)]))
     return found

@@ -96,7 +96,10 @@ def _plain(config: Any) -> Any:
 
 def _class_name(config: Any) -> Any:
     registered = config.get("registered_name") or ""
-    return registered if ">" in registered else config["class_name"]
+    name = config["class_name"]
+    if name == "GroupQueryAttention":
+        name = "GroupedQueryAttention"  # the class behind the name that Keras exports
+    return registered if ">" in registered else name
 
 
 def _without_modules(config: Any) -> Any:
