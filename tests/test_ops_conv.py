@@ -58,7 +58,7 @@ def geometry(size=st.integers(1, 7)):
     return draw()
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=800, deadline=None)
 @given(geometry(), st.sampled_from([(1, 2, 3), (2, 1, 2), (3, 1, 1), (2, 2, 1)]), st.integers(0, 2))
 def test_conv_equals_the_loop_over_windows(where, groups_channels_filters, images):
     kernel, strides, dilation, sizes, padding = where
@@ -73,7 +73,7 @@ def test_conv_equals_the_loop_over_windows(where, groups_channels_filters, image
     np.testing.assert_allclose(y, expected + b, atol=1e-12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(geometry(), st.sampled_from([(1, 2, 3), (2, 2, 1), (2, 1, 2)]))
 def test_conv_gradients(where, groups_channels_filters):
     kernel, strides, dilation, sizes, padding = where
@@ -89,7 +89,7 @@ def test_conv_gradients(where, groups_channels_filters):
     gradcheck(lambda b: ops.conv(x, w, *options, b, activations.tanh.pair), b)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(geometry(), st.sampled_from(["valid", "same"]), st.booleans())
 def test_conv_transpose_is_the_transpose_of_conv(where, padding, spare):
     kernel, strides, dilation, sizes, _ = where
@@ -114,7 +114,7 @@ def test_conv_transpose_lengths_by_hand():
     assert ops.conv_transpose(x, w, 2, "same").ravel().tolist() == [1, 2, 13, 20, 130, 200]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(geometry(), st.integers(1, 2))
 def test_depthwise_conv(where, multiplier):
     kernel, strides, dilation, sizes, padding = where

@@ -38,7 +38,7 @@ def poolings(draw):
     return sizes, size, strides, padding
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(poolings())
 def test_pooling_equals_the_loop_over_windows(where):
     sizes, *options = where
