@@ -1,6 +1,6 @@
 """A denoising autoencoder on digits: noisy pictures in, clean ones out.
 
-    python examples/autoencoder.py [--picture autoencoder.png]
+python examples/autoencoder.py [--picture autoencoder.png]
 """
 
 from __future__ import annotations

@@ -75,7 +75,8 @@ def main() -> None:
     side = np.linspace(-2, 2, 10, dtype="float32")
     plane = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, CODE)
     made = decoder.predict(plane, verbose=0)
-    print(f"decoded {len(made)} points of the plane into pictures from {made.min():.2f} to {made.max():.2f}")
+    low, high = made.min(), made.max()
+    print(f"decoded {len(made)} points of the plane into pictures from {low:.2f} to {high:.2f}")
     if options.picture:
         import matplotlib
 

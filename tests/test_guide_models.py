@@ -32,7 +32,7 @@ def test_siamese_network_with_a_contrastive_loss() -> None:
     model = Model([a, b], layers.Dense(1, activation="sigmoid")(far))
     model.compile(optimizers.Adam(0.01), "binary_crossentropy", metrics=["accuracy"])
     order = rng.permutation(24)
-    equal = (LABELS == LABELS[order]).astype("float32")
+    equal = (LABELS[order] == LABELS).astype("float32")
     falls(model, [IMAGES, IMAGES[order]], equal)
 
 

@@ -102,8 +102,10 @@ def example(name: str) -> tuple[Any, list[Any]]:
             given = IMAGE
         if name.startswith("ConvLSTM"):
             given = (2, 3, 8, 3) if dimension == 1 else (2, 3, 8, 8, 3)
-        sequences = ("LSTM", "GRU", "SimpleRNN", "Bidirectional", "Masking", "Transformer", "Position",
-                     "Sinusoidal", "Sine", "Rotary")  # fmt: skip
+        sequences = (
+            "LSTM", "GRU", "SimpleRNN", "Bidirectional", "Masking", "Transformer", "Position",
+            "Sinusoidal", "Sine", "Rotary",
+        )  # fmt: skip
         if name.startswith(sequences):
             given = SEQUENCE
     layer = cls(**arguments)
@@ -134,8 +136,10 @@ def test_layer_keeps_the_contract(name: str, tmp_path: Any) -> None:
     layer, inputs = example(name)
     outputs = layer(*inputs)
     found = arrays(outputs)
-    assert found and layer.built and layer.name.startswith(
-        picodl.naming.to_snake_case(type(layer).__name__)
+    assert (
+        found
+        and layer.built
+        and layer.name.startswith(picodl.naming.to_snake_case(type(layer).__name__))
     )
 
     # float32 in, float32 out, inputs unchanged

@@ -69,7 +69,7 @@ def test_paths_of_weights_are_those_of_keras() -> None:
     model = Sequential([Input((2,)), layers.Dense(1, name="d")], name="seq")
     assert [w.path for w in model.weights] == ["seq/d/kernel", "seq/d/bias"]
     x = Input((2,))
-    assert [w.path for w in Model(x, layers.Dense(1, name="d")(x)).weights][0] == "d/kernel"
+    assert Model(x, layers.Dense(1, name="d")(x)).weights[0].path == "d/kernel"
 
 
 def test_sequential_is_built_when_it_is_first_called() -> None:
