@@ -230,6 +230,48 @@ def test_the_state_of_the_optimizer_comes_with_the_weights(tmp_path):
         d.load_weights(tmp_path / "x.weights.h5")
 
 
+def test_a_lost_state_of_the_optimizer_is_told(tmp_path):
+    model = net(compiled=True)
+    model.fit(X, Y, epochs=1, verbose=0)
+    model.save_weights(tmp_path / "x.weights.h5")
+    with h5py.File(tmp_path / "x.weights.h5", "r+") as file:
+        file.move("optimizer/vars/5", "optimizer/vars/50")
+    with pytest.raises(ValueError, match=r"optimizer/vars/5 is missing"):
+        model.load_weights(tmp_path / "x.weights.h5")
+    with h5py.File(tmp_path / "x.weights.h5", "r+") as file:
+        del file["optimizer"]
+    with pytest.warns(UserWarning, match=r"10 arrays that were written.*optimizer"):
+        model.load_weights(tmp_path / "x.weights.h5")
+
+
+def test_a_weight_that_two_objects_hold_stands_in_both_places(tmp_path):
+    model = P.Sequential([P.Input((5,)), layers.SpectralNormalization(layers.Dense(3))])
+    model.save_weights(tmp_path / "x.weights.h5")
+    found = structure(tmp_path / "x.weights.h5")
+    inside = "layers/spectral_normalization/layer/vars"
+    assert found[f"{inside}/0"] == (5, 3) and found[f"{inside}/1"] == (3,)
+    before = model.get_weights()
+    model.load_weights(tmp_path / "x.weights.h5")
+    assert all(np.array_equal(a, b) for a, b in zip(before, model.get_weights(), strict=True))
+
+
+@pytest.mark.parametrize("ending", [".weights.h5", ".npz", ".safetensors"])
+def test_plain_modules_keep_their_weights_too(ending, tmp_path):
+    class Net(P.Module):
+        def __init__(self):
+            self.first = layers.Linear(4, 3)
+            self.rest = [layers.Linear(3, 3), layers.Linear(3, 2)]
+
+    a, b = Net(), Net()
+    saving.save_weights(a, tmp_path / f"x{ending}")
+    saving.load_weights(b, tmp_path / f"x{ending}")
+    pairs = zip(a.parameters(), b.parameters(), strict=True)
+    assert all(np.array_equal(p.data, q.data) for p, q in pairs)
+    b.rest.append(layers.Linear(2, 2))
+    with pytest.raises(ValueError, match=r"module Net: rest/linear_2/vars/0.*missing"):
+        saving.load_weights(b, tmp_path / f"x{ending}")
+
+
 def test_compile_false_leaves_the_model_uncompiled(tmp_path):
     model = net(compiled=True)
     for name in ("x.keras", "x.h5"):
