@@ -105,3 +105,33 @@ def test_labels_of_a_gan_may_carry_noise():
     assert np.isfinite(float(loss(noisy, np.zeros((2, 1), "float32"))))
     with pytest.raises(ValueError, match="between 0 and 1"):
         loss(np.array([[-1.0], [1.0]]), np.zeros((2, 1), "float32"))
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_matrices_and_masked_arrays_are_taken_as_plain_arrays_or_refused():
+    x = np.ones((4, 3), "float32")
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(3, activation="relu")])
+    model.compile("sgd", "mse")
+    expected = model.predict(x, verbose=0)
+    for given in (np.asmatrix(x), np.ma.array(x)):
+        np.testing.assert_array_equal(model.predict(given, verbose=0), expected)
+        np.testing.assert_array_equal(model(given).numpy(), expected)
+        model.train_on_batch(given, expected)
+    hidden = np.ma.array(x, mask=x > 2)
+    hidden[0, 0] = np.ma.masked
+    for use in (model, model.predict, lambda h: model.fit(x, h, verbose=0)):
+        with pytest.raises(ValueError, match=r"masked array .* filled\(0\)"):
+            use(hidden)
+
+
+def test_lists_and_tuples_of_numbers_are_arrays_and_those_of_tensors_keep_their_gradient():
+    dense = layers.Dense(2)
+    assert dense(((1, 2, 3), (4, 5, 6))).shape == (2, 2)
+
+    class Sum(layers.Layer):
+        def call(self, pairs):
+            return pairs[0][0] + pairs[1][1]
+
+    x = keras.Variable(np.ones((2, 3)))
+    Sum()([[x, x], [x, x]]).sum().backward()
+    np.testing.assert_array_equal(x.grad, np.full((2, 3), 2))

@@ -229,6 +229,8 @@ class Layer(DescribedModule):
             return x
         if isinstance(x, np.ndarray):
             if x.dtype.kind in "fiub":
+                if type(x) is not np.ndarray:
+                    x = _plain_array(self, x)
                 if x.dtype.kind == "f" and self.autocast:
                     x = x.astype(self._dtype, copy=False)
                 return Tensor(x)
@@ -239,7 +241,7 @@ class Layer(DescribedModule):
                 f"dtype {x.dtype}."
             )
         if isinstance(x, (list, tuple)):
-            if x and all(isinstance(p, (int, float, list)) for p in x):
+            if x and all(isinstance(p, (int, float, list, tuple)) for p in x):
                 return self._ready(np.asarray(x)) if _is_regular(x) else x
             return type(x)(self._ready(p) for p in x) if not hasattr(x, "_fields") else x
         if isinstance(x, dict):
@@ -457,7 +459,21 @@ def _declared_shape(layer: Layer, kwargs: dict[str, Any]) -> Shape | None:
     return None
 
 
+def _plain_array(layer: Layer, x: Any) -> Any:
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        raise ValueError(
+            f'{type(layer).__name__} "{layer.name}" received a masked array with hidden entries. '
+            "Fill them first, as in x.filled(0)."
+        )
+    return np.asarray(x)
+
+
 def _is_regular(x: Any) -> bool:
+    first = x
+    while isinstance(first, (list, tuple)) and first:
+        first = first[0]
+    if not isinstance(first, (int, float, np.generic)):
+        return False  # Tensors in lists keep what was recorded
     try:
         return np.asarray(x).dtype.kind in "fiub"
     except ValueError:

@@ -90,6 +90,22 @@ def is_numbers(value: Any) -> bool:
     return isinstance(value, (bool, int, float, str, np.generic))
 
 
+def _plain(value: Array, name: str) -> Array:
+    """An array of a subclass of ndarray as a plain one, so that * and dot mean what they always do.
+
+    Raises:
+        ValueError: for a masked array that hides entries: computing with them would be wrong.
+    """
+    if type(value) is np.ndarray:
+        return value
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise ValueError(
+            f"{name} is a masked array with hidden entries. Fill them first, as in x.filled(0), or "
+            "leave out the samples they belong to."
+        )
+    return np.asarray(value)
+
+
 def as_leaf(value: Any, name: str, strings: Strings = False) -> Any:
     """One array of the user's as an array that a model can compute with.
 
@@ -111,7 +127,7 @@ def as_leaf(value: Any, name: str, strings: Strings = False) -> Any:
     elif isinstance(value, Tensor):
         leaf = value.data
     elif isinstance(value, np.ndarray):
-        leaf = value
+        leaf = _plain(value, name)
     elif isinstance(value, (Stored, Sparse)):
         return value
     elif hasattr(value, "tocsr") and hasattr(value, "toarray"):
