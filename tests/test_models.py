@@ -354,3 +354,32 @@ def test_summary_of_a_graph_shows_connections_and_nested_layers() -> None:
     y = layers.Add(name="sum")([inner(x), x])
     Model(x, y).summary(print_fn=lines.append, expand_nested=True, show_trainable=True)
     assert "Connected to" in lines[0] and "inner[0][0]" in lines[0] and "└ deep" in lines[0]
+
+
+# -------------------------------------------------------------------- predict
+
+
+@pytest.mark.parametrize("layer", ["activation", "flatten", "weight"])
+def test_predictions_share_no_memory_with_inputs_or_weights(layer: str) -> None:
+    class Weight(layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.w = self.add_weight((24, 6), "ones", name="w")
+
+        def call(self, x: Any) -> Any:
+            return self.w
+
+    made = {
+        "activation": layers.Activation("linear"),
+        "flatten": layers.Flatten(),
+        "weight": Weight(),
+    }
+    model = Sequential([Input((6,)), made[layer]])
+    x = X.copy()
+    for predicted in (
+        model.predict(x, batch_size=24, verbose=0),
+        model.predict_on_batch(x),
+        model.predict(x, batch_size=24, verbose=0, callbacks=[]),
+    ):
+        predicted[...] = -1
+    np.testing.assert_array_equal(x, X)
+    assert all((w == 1).all() for w in model.get_weights())

@@ -14,6 +14,7 @@ from picodl.callbacks import CallbackList, History
 from picodl.models import data as batches
 from picodl.models import state
 from picodl.models.steps import Steps
+from picodl.module import Parameter
 from picodl.tensor import Tensor, no_grad
 
 
@@ -356,7 +357,7 @@ class Trainer(Steps):
             for i, (x, _, _) in enumerate(data.epoch(0)):
                 listeners.on_predict_batch_begin(i)
                 y = self.predict_step(_pack(x)) if custom else self(x, training=False)
-                parts.append(_plain(y))
+                parts.append(_plain(y, x))
                 listeners.on_predict_batch_end(i, {"outputs": parts[-1]})
             listeners.on_predict_end()
         if len(parts) == 1:
@@ -410,8 +411,8 @@ class Trainer(Steps):
         """The outputs for one batch, as arrays."""
         with parallel.blas_single_thread(), no_grad():
             if type(self).predict_step is Steps.predict_step:
-                return _plain(self(x, training=False))
-            return _plain(self.predict_step(_pack(x)))
+                return _plain(self(x, training=False), x)
+            return _plain(self.predict_step(_pack(x)), x)
 
 
 @contextlib.contextmanager
@@ -426,11 +427,19 @@ def _closing(listeners: CallbackList, *data: Any) -> Iterator[None]:
                 batches.close()
 
 
-def _plain(y: Any) -> Any:
-    """Tensors as arrays that are the caller's own."""
-    if isinstance(y, Tensor):
-        return y.data
-    return tree.map_structure(lambda t: t.data if isinstance(t, Tensor) else t, y)
+def _plain(y: Any, x: Any) -> Any:
+    """Tensors as arrays that are the caller's own: no view of the inputs or of a weight."""
+
+    def own(t: Any) -> Any:
+        if not isinstance(t, Tensor):
+            return t
+        array = t.data
+        kept = array.base is not None or isinstance(t, Parameter)
+        if kept or any(array is leaf for leaf in tree.flatten(x)):
+            return array.copy()
+        return array
+
+    return own(y) if isinstance(y, Tensor) else tree.map_structure(own, y)
 
 
 def _numbers(logs: Any) -> dict[str, Any]:
