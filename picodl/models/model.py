@@ -9,6 +9,7 @@ from picodl import symbolic, tree
 from picodl.layers.base import Layer
 from picodl.layers.shapes import as_shape
 from picodl.models.graph import Graph
+from picodl.models.state_tree import get_state_tree, set_state_tree
 from picodl.models.trainer import Trainer
 from picodl.naming import suggest
 from picodl.typing import Config
@@ -213,6 +214,14 @@ class Model(Trainer):
         from picodl import saving
 
         saving.load_weights(self, filepath, skip_mismatch=skip_mismatch, **options)
+
+    def get_state_tree(self, value_format: str = "backend_tensor") -> dict[str, Any]:
+        """The variables as nested dicts along their paths; see `models.state_tree`."""
+        return get_state_tree(self, value_format)
+
+    def set_state_tree(self, state_tree: dict[str, Any]) -> None:
+        """Set the variables that a tree names, all or none; see `models.state_tree`."""
+        set_state_tree(self, state_tree)
 
     def to_json(self, **options: Any) -> str:
         """The architecture as JSON; `models.model_from_json` reads it."""
