@@ -208,6 +208,13 @@ def test_layer_saves_and_loads_its_weights(name: str, tmp_path: Any) -> None:
     assert len(arrays(y)) >= 1
 
 
+def test_forward_takes_arrays_as_the_manual_loop_does() -> None:
+    layer = layers.Linear(3, 2)
+    x = np.ones((4, 3))
+    assert layer.forward(x).requires_grad
+    np.testing.assert_array_equal(layer.forward(x).data, layer(x).data)
+
+
 def test_training_flag_is_passed_on_in_the_order_of_keras() -> None:
     class Probe(Layer):
         def call(self, x: Any, training: bool = False) -> Any:

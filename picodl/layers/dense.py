@@ -9,6 +9,7 @@ from picodl import activations, constraints, initializers, ops, regularizers
 from picodl.layers.checks import known_axis, positive_integer
 from picodl.layers.input_spec import InputSpec
 from picodl.layers.lora import LowRank
+from picodl.tensor import Tensor
 from picodl.typing import Config, Shape
 
 _dense: Any = inspect.unwrap(ops.dense)  # the layer holds Tensors: 1 us less than by the op
@@ -94,7 +95,8 @@ class Dense(LowRank):
     def call(self, x: Any) -> Any:
         pair = getattr(self.activation, "pair", None)
         kernel = self._adapted() if self.lora_enabled else self.kernel
-        y = _dense(x, kernel, self.bias, pair)
+        dense = _dense if isinstance(x, Tensor) else ops.dense  # forward() may be given an array
+        y = dense(x, kernel, self.bias, pair)
         return y if pair is not None else self.activation(y)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
