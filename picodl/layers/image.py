@@ -125,6 +125,7 @@ class CenterCrop(ImageLayer):
         height, width: of the output, in pixels.
         data_format: "channels_last" or "channels_first". Defaults to the global setting.
 
+    >>> import numpy as np
     >>> CenterCrop(2, 2)(np.arange(16.0).reshape(1, 4, 4, 1)).numpy().ravel()
     array([ 5.,  6.,  9., 10.], dtype=float32)
     """
