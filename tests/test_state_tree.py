@@ -7,7 +7,6 @@ import pytest
 
 from picodl import Input, Sequential, Tensor, layers
 
-
 X = np.random.default_rng(0).normal(size=(4, 3)).astype("float32")
 
 
