@@ -22,8 +22,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from picodl.models.cloning import clone_model, model_from_json
-    from picodl.saving import load_model, save_model
+    from picodl.models.cloning import clone_model
+    from picodl.saving import load_model, model_from_json, save_model
 
 registry.add_kind(
     "model", "keras", {"Functional": Functional, "Model": Model, "Sequential": Sequential}
@@ -31,11 +31,11 @@ registry.add_kind(
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("load_model", "save_model"):
+    if name in ("load_model", "model_from_json", "save_model"):
         from picodl import saving
 
         return getattr(saving, name)
-    if name in ("clone_model", "model_from_json"):
+    if name == "clone_model":
         from picodl.models import cloning
 
         return getattr(cloning, name)

@@ -1,8 +1,7 @@
-"""Copies of models with new weights, and models from JSON."""
+"""Copies of models, with new weights."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -110,18 +109,3 @@ def _clone_graph(
     inputs = tree.pack_sequence_as(graph.inputs, flat)
     outputs = tree.pack_sequence_as(graph.outputs, [symbols[n] for n in graph.output_slots])
     return type(model)(inputs=inputs, outputs=outputs, name=model.name)
-
-
-def model_from_json(json_string: str, custom_objects: Any = None) -> Any:
-    """The model that `Model.to_json` described, with new weights.
-
-    Raises:
-        ValueError: for text that is no JSON of a model.
-    """
-    from picodl.saving import serialization
-
-    try:
-        config = json.loads(json_string)
-    except (TypeError, json.JSONDecodeError) as error:
-        raise ValueError(f"model_from_json: the text is not JSON ({error}).") from None
-    return serialization.deserialize_keras_object(config, custom_objects, kind="model")

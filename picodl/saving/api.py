@@ -239,8 +239,11 @@ def model_from_json(json_string: str, custom_objects: Mapping[str, Any] | None =
         custom_objects: name -> class or function.
 
     Raises:
+        TypeError: unless json_string is a string.
         ValueError: for anything but the config of a model.
     """
+    if not isinstance(json_string, str):
+        raise TypeError(f"json_string must be a str; received {type(json_string).__name__}.")
     config = parse_json(json_string, "json_string")
     if not isinstance(config, dict) or "class_name" not in config:
         raise ValueError("json_string is not the config of a model: it names no class.")
