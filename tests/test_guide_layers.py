@@ -135,3 +135,64 @@ def test_lists_and_tuples_of_numbers_are_arrays_and_those_of_tensors_keep_their_
     x = keras.Variable(np.ones((2, 3)))
     Sum()([[x, x], [x, x]]).sum().backward()
     np.testing.assert_array_equal(x.grad, np.full((2, 3), 2))
+
+
+class Stack(keras.Model):
+    def __init__(self, width=4, **kwargs):
+        super().__init__(**kwargs)
+        self.width = width
+        self.first = layers.Dense(width, activation="relu")
+        self.blocks = [layers.Dense(width) for _ in range(2)]
+        self.normalise = layers.BatchNormalization()
+        self.calls = 0
+
+    def call(self, x, training=False):
+        self.calls += 1
+        for block in (self.first, *self.blocks):
+            x = block(x)
+        return self.normalise(x, training=training)
+
+    def get_config(self):
+        return {"width": self.width}
+
+
+def test_a_subclassed_model_is_built_for_a_shape():
+    model = Stack()
+    model.build((None, 3))
+    assert model.built and len(model.weights) == 10
+    assert not model.normalise.moving_mean.data.any()
+    assert model.count_params() == 4 * 4 + 2 * 20 + 16
+    model.summary(print_fn=lambda text: None)
+    once = Stack()
+    once(np.ones((2, 3)))
+    assert once.calls == 1  # a call does not run the model on zeros first
+
+
+def test_a_subclassed_model_without_a_build_comes_back_from_its_file(tmp_path):
+    x = np.random.default_rng(0).normal(size=(8, 3)).astype("float32")
+    model = Stack()
+    model.compile("adam", "mse")
+    model.fit(x, np.ones((8, 4)), verbose=0)
+    path = str(tmp_path / "stack.keras")
+    model.save(path)
+    loaded = keras.models.load_model(path, custom_objects={"Stack": Stack})
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
+    for m in (model, loaded):
+        m.fit(x, np.ones((8, 4)), verbose=0)  # the optimizer's state came along
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
+
+
+def test_a_model_of_several_inputs_is_built_for_their_shapes():
+    class Two(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = layers.Dense(2)
+
+        def call(self, inputs):
+            return self.dense(inputs["a"]) + self.dense(inputs["b"])
+
+    model = Two()
+    model.build({"a": (None, 3), "b": (None, 3)})
+    assert len(model.weights) == 2
+    with pytest.raises(ValueError, match="cannot be called on symbols of shape"):
+        Two().build({"a": (None, 3), "b": (None, 4)})

@@ -261,9 +261,12 @@ class Layer(DescribedModule):
 
     def _build_for(self, signature: CallSignature, args: Any, kwargs: Any) -> None:
         with _build_lock:
-            if not self.built:
-                shapes, named = signature.shapes_for(type(self).build, args, kwargs)
-                self.build(*shapes, **named)
+            if not self.built and "_building" not in vars(self):
+                build = type(self).build
+                shapes, named = signature.shapes_for(build, args, kwargs)
+                if getattr(build, "runs", False):
+                    build = Layer.build  # the call that follows builds what is inside
+                build(self, *shapes, **named)
 
     def _pass_mask(self, args: Any, mask: Any, y: Any) -> None:
         if not self.supports_masking:

@@ -7,7 +7,7 @@ from typing import Any
 
 from picodl import symbolic, tree
 from picodl.layers.base import Layer
-from picodl.layers.shapes import as_shape
+from picodl.layers.shapes import as_shape, map_shapes
 from picodl.models.graph import Graph
 from picodl.models.state_tree import get_state_tree, set_state_tree
 from picodl.models.trainer import Trainer
@@ -56,6 +56,23 @@ class Model(Trainer):
         self.built = True
         self._called = True
         self._build_shapes = ((graph.input_shape,), {})
+
+    def build(self, input_shape: Any = None) -> None:
+        """Build the layers inside for inputs of this shape, by running the model on zeros.
+
+        Args:
+            input_shape: with the batch axis, None where the size is open; a list or dict of shapes
+                for several inputs.
+
+        Raises:
+            ValueError: if the model cannot run on such inputs.
+        """
+        runs = self._graph is None and getattr(type(self).build, "runs", False)
+        if runs and input_shape is not None:
+            symbols = map_shapes(lambda s: symbolic.Symbol(s, self._dtype.name), input_shape)
+            self._infer((symbols,), {})
+
+    build.runs = True  # type: ignore[attr-defined]  # a first call need not do it as well
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         """Run the graph on data; subclasses without inputs and outputs override this.
