@@ -142,6 +142,35 @@ def test_a_subclassed_model_goes_by_attribute_paths(tmp_path):
     )
 
 
+class Tower(P.Model):
+    def __init__(self, depth=2, **kwargs):
+        super().__init__(**kwargs)
+        self.depth = depth
+        self.blocks = [layers.Dense(4, "tanh") for _ in range(depth)]
+        self.head = layers.Dense(3)
+
+    def call(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+    def get_config(self):
+        return {**super().get_config(), "depth": self.depth}
+
+
+def test_a_subclassed_model_is_saved_whole_with_its_config(tmp_path):
+    model = Tower(3)
+    model.compile("adam", "mse")
+    model.fit(X, Y, epochs=1, verbose=0)
+    model.save(tmp_path / "x.keras")
+    back = saving.load_model(tmp_path / "x.keras", {"Tower": Tower})
+    for m in (model, back):
+        m.fit(X, Y, epochs=1, shuffle=False, verbose=0)
+    assert same(model, back)
+    with pytest.raises(ValueError, match=r"Tower.*\.keras"):
+        model.save(tmp_path / "x.h5")
+
+
 def structure(path):
     """What a weights file holds: path -> shape, and the names of the groups."""
     found = {}

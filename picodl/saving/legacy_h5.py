@@ -36,11 +36,20 @@ _TOP = "top_level_model_weights"
 
 
 def write_model(stream: Any, model: Any) -> None:
-    """Write a whole model: config, weights, and what compile was given, to a binary file."""
+    """Write a whole model: config, weights, and what compile was given, to a binary file.
+
+    Raises:
+        ValueError: for a subclassed model, which this form cannot describe.
+    """
     import h5py
 
     require_built(model)
     config = serialize_keras_object(model)
+    if "layers" not in config["config"]:
+        raise ValueError(
+            f"The older .h5 holds Sequential and functional models; {title(model)} is of class "
+            f"{type(model).__name__}. Save it as .keras, or its weights as .weights.h5."
+        )
     training = config.get("compile_config")
     with h5py.File(stream, "w") as file:
         _sign(file)
