@@ -14,7 +14,8 @@ from picodl import config as config  # settings must be there before anything el
 if TYPE_CHECKING:
     from picodl import activations, backend, callbacks, constraints, datasets, distillation, export
     from picodl import initializers
-    from picodl import layers, losses, metrics, models, ops, optimizers, random, regularizers
+    from picodl import layers, losses, metrics, models, ops, optimizers, preprocessing
+    from picodl import random, regularizers
     from picodl import saving, scalar, tensor, testing, tree, utils, visualize, wrappers
     from picodl.config import DTypePolicy
     from picodl.gradient import grad, jacobian, per_sample_grad, value_and_grad
@@ -38,8 +39,8 @@ __version__ = "0.1.0"
 _MODULES = [
     "activations", "backend", "callbacks", "config", "constraints", "datasets", "distillation",
     "export", "initializers", "layers", "losses", "metrics", "models", "naming", "ops",
-    "optimizers", "parallel", "random", "regularizers", "saving", "scalar", "tensor", "testing",
-    "tree", "utils", "visualize", "wrappers",
+    "optimizers", "parallel", "preprocessing", "random", "regularizers", "saving", "scalar",
+    "tensor", "testing", "tree", "utils", "visualize", "wrappers",
 ]  # fmt: skip
 _NAMES = {
     "config": "DTypePolicy",
@@ -67,8 +68,9 @@ __all__ = [
     "Tensor", "Variable", "activations", "backend", "callbacks", "config", "constraints",
     "custom_gradient", "datasets", "distillation", "enable_grad", "explain", "export", "grad",
     "initializers", "jacobian", "layers", "losses", "metrics", "models", "name_scope", "no_grad",
-    "ops", "optimizers", "per_sample_grad", "random", "regularizers", "saving", "scalar", "tensor",
-    "testing", "tree", "utils", "value_and_grad", "version", "visualize", "wrappers",
+    "ops", "optimizers", "per_sample_grad", "preprocessing", "random", "regularizers", "saving",
+    "scalar", "tensor", "testing", "tree", "utils", "value_and_grad", "version", "visualize",
+    "wrappers",
 ]  # fmt: skip
 
 

@@ -9,6 +9,12 @@ from typing import Any
 
 _FLOATS = ("float16", "float32", "float64")
 
+_OF_PROGRESS = (
+    "disable_interactive_logging",
+    "enable_interactive_logging",
+    "is_interactive_logging_enabled",
+)
+
 _settings: dict[str, Any] = {
     "floatx": "float32",
     "epsilon": 1e-7,
@@ -217,8 +223,17 @@ def max_steps_per_epoch() -> int | None:
 
 
 def set_max_steps_per_epoch(max_steps_per_epoch: int | None) -> None:
-    """Cap the batches of every epoch, to try a script out; None lifts the cap."""
+    """Cap the batches of every epoch, evaluation and prediction, to try a script out; None lifts
+    the cap."""
     _settings["max_steps_per_epoch"] = max_steps_per_epoch
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OF_PROGRESS:
+        from picodl.callbacks import progress
+
+        return getattr(progress, name)
+    raise AttributeError(f"module 'picodl.config' has no attribute {name!r}")
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ FLOORS = [
         "inspection",
         "population",
         "sequence_data",
+        "preprocessing",
         "backend",
         "__main__",
     },

@@ -351,10 +351,13 @@ class Trainer(Steps):
             steps=data.steps, samples=data.samples, batch_size=data.batch_size,
         )  # fmt: skip
         custom = type(self).predict_step is not Steps.predict_step
+        cap = config.max_steps_per_epoch()
         parts: list[Any] = []
         with parallel.blas_single_thread(), no_grad(), _closing(listeners, data):
             listeners.on_predict_begin()
             for i, (x, _, _) in enumerate(data.epoch(0)):
+                if cap is not None and i >= cap:
+                    break
                 listeners.on_predict_batch_begin(i)
                 y = self.predict_step(_pack(x)) if custom else self(x, training=False)
                 parts.append(_plain(y, x))

@@ -1,0 +1,15 @@
+"""Helpers for data under Keras's older name; `picodl.utils` has them too."""
+
+from __future__ import annotations
+
+from picodl.images import image_dataset_from_directory
+from picodl.preprocessing import image, sequence
+from picodl.sequence_data import text_dataset_from_directory, timeseries_dataset_from_array
+
+__all__ = [
+    "image",
+    "image_dataset_from_directory",
+    "sequence",
+    "text_dataset_from_directory",
+    "timeseries_dataset_from_array",
+]
