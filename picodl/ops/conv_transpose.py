@@ -113,7 +113,8 @@ def _fused_transpose(
 
 def _transposed_blocks(plan: Convolution, images: int) -> list[slice]:
     taps = math.prod(plan.windows.kernel)
-    return blocks_of(images, plan.windows.images_at_once(taps * max(plan.filters, plan.channels)))
+    width = taps * max(plan.filters, plan.channels)
+    return blocks_of(images, plan.windows.images_at_once(width, images))
 
 
 def transposed(

@@ -110,10 +110,14 @@ class Windows(NamedTuple):
             ranges.append((first * s - before, last * s - before + extent(k, d)))
         return ranges
 
-    def images_at_once(self, width: int) -> int:
-        """How many whole images make one block of columns."""
+    def images_at_once(self, width: int, images: int) -> int:
+        """How many whole images make one block of columns, of a batch of so many.
+
+        At least eight blocks, for the threads, unless they would hold less than 32k elements each.
+        """
         size = max(1, math.prod(self.out) * width)
-        return max(1, (COLUMNS + size // 2) // size)
+        fit = (COLUMNS + size // 2) // size
+        return max(1, min(fit, max(-(-images // 8), (1 << 15) // size)))
 
     def is_identity(self, sizes: Sequence[int]) -> bool:
         """Whether the columns are the pixels themselves: a 1x1 kernel that visits each once."""
@@ -279,7 +283,7 @@ def units_of(windows: Windows, images: int, width: int) -> list[tuple[slice, sli
     rows = windows.out[0]
     chunks = row_chunks(windows, width)
     if len(chunks) == 1:
-        blocks = blocks_of(images, windows.images_at_once(width))
+        blocks = blocks_of(images, windows.images_at_once(width, images))
         return [(block, slice(0, rows)) for block in blocks]
     return [(slice(i, i + 1), chunk) for i in range(images) for chunk in chunks]
 
