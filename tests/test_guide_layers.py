@@ -196,3 +196,33 @@ def test_a_model_of_several_inputs_is_built_for_their_shapes():
     assert len(model.weights) == 2
     with pytest.raises(ValueError, match="cannot be called on symbols of shape"):
         Two().build({"a": (None, 3), "b": (None, 4)})
+
+
+def test_weights_made_in_a_constructor_have_the_layers_name_in_their_paths():
+    class Shift(layers.Layer):
+        def __init__(self):
+            super().__init__(name="shift")
+            self.b = self.add_weight(shape=(2,), name="b")
+
+        def build(self, input_shape):
+            self.c = self.add_weight(shape=(2,), name="c")
+
+        def call(self, x):
+            return x + self.b + self.c
+
+    layer = Shift()
+    layer(np.ones((1, 2)))
+    assert [w.path for w in layer.weights] == ["shift/b", "shift/c"]
+
+
+def test_a_mixed_model_gives_what_its_last_layer_gives():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = keras.Sequential(
+            [keras.Input((2,)), layers.Dense(3), layers.Dense(1, dtype="float32")]
+        )
+    finally:
+        keras.config.set_dtype_policy("float32")
+    x = np.ones((4, 2), "float32")
+    assert model.layers[0](x).dtype == "float16"
+    assert model(x).dtype == model.predict(x, verbose=0).dtype == np.float32

@@ -81,6 +81,7 @@ class Layer(DescribedModule):
     supports_masking = False
     warns_of_dropped_masks = True
     accepts_strings = False
+    computes = True  # False for models: only the layers inside do
     input_spec: Any = None
     _signature: CallSignature | None = None
     _auto_config: Config | None = None
@@ -132,7 +133,7 @@ class Layer(DescribedModule):
         self._trainable = bool(trainable)
         self.dtype_policy = config.as_policy(dtype)
         self._dtype = np.dtype(self.dtype_policy.compute_dtype)
-        self._rounds = self.compute_dtype != self.variable_dtype
+        self._rounds = self.computes and self.compute_dtype != self.variable_dtype
         self.autocast = autocast
 
     # ---------------------------------------------------------------- weights

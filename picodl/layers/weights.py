@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from picodl import initializers, regularizers
-from picodl.config import DTypePolicy
+from picodl import initializers, naming, regularizers
+from picodl.config import DTypePolicy, thread
 from picodl.layers.shapes import as_shape
 from picodl.module import Module, Parameter
 from picodl.tensor import Tensor
@@ -67,16 +68,17 @@ class WeightedModule(Module):
         if initializer is None:
             initializer = "glorot_uniform" if dtype.kind == "f" else "zeros"
         try:
-            parameter = Parameter(
-                initializers.get(initializer),
-                shape,
-                dtype,
-                trainable,
-                autocast,
-                name=name,
-                regularizer=regularizers.get(regularizer),
-                constraint=_constraint(constraint),
-            )
+            with self._scope():
+                parameter = Parameter(
+                    initializers.get(initializer),
+                    shape,
+                    dtype,
+                    trainable,
+                    autocast,
+                    name=name,
+                    regularizer=regularizers.get(regularizer),
+                    constraint=_constraint(constraint),
+                )
         except MemoryError:
             size = math.prod(shape) * dtype.itemsize / 2**30
             raise ValueError(
@@ -85,6 +87,11 @@ class WeightedModule(Module):
             ) from None
         parameter.requires_grad = parameter.requires_grad and self._trainable
         return parameter
+
+    def _scope(self) -> Any:
+        """The layer's name before those of its variables, unless it is there already."""
+        own = self.name in thread.names[-1:]
+        return contextlib.nullcontext() if own else naming.name_scope(self.name)
 
     @property
     def weights(self) -> list[Parameter]:

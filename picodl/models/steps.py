@@ -35,6 +35,7 @@ class Steps(Layer):
     stop_training = False
     gradient_watcher: Any = None  # a function that sees the weights with gradients in each step
     warns_of_dropped_masks = False
+    computes = False
     accepts_strings = True  # passed on to the layers, which say whether they do
 
     compiled = False
