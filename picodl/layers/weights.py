@@ -12,7 +12,7 @@ import numpy as np
 from picodl import initializers, naming, regularizers
 from picodl.config import DTypePolicy, thread
 from picodl.layers.shapes import as_shape
-from picodl.module import Module, Parameter
+from picodl.module import Module, Parameter, _trainable_then_older
 from picodl.tensor import Tensor
 from picodl.typing import Array
 
@@ -87,6 +87,32 @@ class WeightedModule(Module):
             ) from None
         parameter.requires_grad = parameter.requires_grad and self._trainable
         return parameter
+
+    def save_own_variables(self, store: Any) -> None:
+        """Write the variables that are no other layer's into a dict of arrays for a weights file.
+
+        Override it, with `load_own_variables`, to keep more than the weights.
+        """
+        for number, variable in enumerate(self._own_variables()):
+            store[str(number)] = variable.data
+
+    def load_own_variables(self, store: Any) -> None:
+        """Take what `save_own_variables` wrote.
+
+        Raises:
+            ValueError: if there are too few arrays, or a shape differs.
+        """
+        for number, variable in enumerate(self._own_variables()):
+            if str(number) not in store:
+                raise ValueError(
+                    f'{type(self).__name__} "{self.name}" has a variable {variable.name!r} for '
+                    f"which the file holds no array {str(number)!r}."
+                )
+            variable.assign(store[str(number)])
+
+    def _own_variables(self) -> list[Any]:
+        own = [(path, part) for path, part in Module.parts(self) if isinstance(part, Tensor)]
+        return [part for _, part in sorted(own, key=_trainable_then_older)]
 
     def _scope(self) -> Any:
         """The layer's name before those of its variables, unless it is there already."""

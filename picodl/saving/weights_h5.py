@@ -18,7 +18,7 @@ from typing import Any
 from picodl.saving.files import FileError
 from picodl.saving.hdf5 import Group, write_dataset
 from picodl.saving.items import Item, Zeros, assign_all, misfit
-from picodl.saving.layout import Place, adapters_of, places, title
+from picodl.saving.layout import Place, Slot, adapters_of, keeps_its_own, places, title
 
 # groups that older writers made for things picodl keeps elsewhere or not at all
 _ELSEWHERE = {"seed_generator", "random_generator", "metrics", "_metrics", "_loss_tracker"}
@@ -42,8 +42,8 @@ def write_places(file: Any, found: Iterable[Place]) -> None:
         path = f"{place.path}/vars" if place.path else "vars"
         group = file.create_group(path)
         group.attrs["name"] = place.name
-        for number, (name, values) in enumerate(place.values()):
-            write_dataset(group, str(number), values, name)
+        for name, values in place.values():
+            write_dataset(group, name.rpartition("/")[2], values, name)
             count += 1
     file.attrs[_COUNT] = count
 
@@ -135,6 +135,15 @@ def weight_pairs(model: Any, found: Mapping[str, Item], skip_mismatch: bool = Fa
     problems: list[str] = []
     known: set[str] = set()
     for place in places(model):
+        if keeps_its_own(place.owner):
+            base = f"{place.path}/vars/" if place.path else "vars/"
+            names = [p for p in found if p.startswith(base) and "/" not in p[len(base) :]]
+            known.update(names)
+            store: dict[str, Any] = {}
+            for p in names:
+                slot = Slot(place.owner, store, p[len(base) :], found[p], len(names))
+                pairs.append((slot, found[p], p))
+            continue
         bad = len(problems)
         triples = [(v, path, label_of(v, place)) for path, v in place.items()]
         for variable, path, label in triples:
