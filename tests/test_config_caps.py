@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import picodl as keras
-from picodl import config, layers, preprocessing, utils
+from picodl import config, layers, ops, preprocessing, utils
 
 X, Y = np.ones((10, 3), "float32"), np.ones((10, 1), "float32")
 
@@ -44,6 +44,9 @@ def test_helpers_are_found_under_their_other_names() -> None:
     assert preprocessing.sequence.pad_sequences is utils.pad_sequences
     assert preprocessing.image.img_to_array is utils.img_to_array
     assert preprocessing.timeseries_dataset_from_array is utils.timeseries_dataset_from_array
+    assert ops.nn.relu is ops.relu and ops.numpy.mean is ops.mean
+    with pytest.raises(AttributeError, match="no attribute 'relus'"):
+        ops.relus  # type: ignore[attr-defined]
     before = config.is_interactive_logging_enabled()
     config.disable_interactive_logging()
     assert not utils.is_interactive_logging_enabled()

@@ -5,6 +5,8 @@ below those of the modules.
 """
 
 # fmt: off
+import sys as _sys
+
 from picodl.ops.activation import (
     elu, gelu, hard_sigmoid, leaky_relu, log_softmax, mish, relu, relu6, selu, sigmoid_op as
     sigmoid, silu, softmax, softplus_op as softplus, softsign, swish,
@@ -100,3 +102,9 @@ from picodl.ops.core import (  # after the module named shape
     saturate_cast, shape, size, stop_gradient, view,
 )
 from picodl.ops.linalg import norm  # after the module named norm
+
+
+def __getattr__(name: str) -> object:
+    if name in ("nn", "numpy"):  # where Keras has the same functions a second time
+        return _sys.modules[__name__]
+    raise AttributeError(f"module 'picodl.ops' has no attribute {name!r}")
