@@ -14,6 +14,8 @@ from picodl.saving.registry import add_kind
 from picodl.tensor import no_grad
 from picodl.typing import Config
 
+__all__ = ["DistillationLoss", "Distiller", "FeatureDistillation", "LogitsDistillation"]
+
 
 class DistillationLoss:
     """The base of losses between the outputs of a teacher and of a student.
