@@ -261,6 +261,17 @@ class SparseCategoricalCrossentropy(LossFunctionWrapper):
             axis=axis,
         )
 
+    def fused_mean(self, y_true: Array, y_pred: Tensor) -> Tensor | None:
+        """The mean from logits whose classes come last."""
+        a, options = y_pred.data, self.kwargs
+        plain = (
+            options["from_logits"] and options["ignore_class"] is None and options["axis"] == -1
+            and self.reduction == "sum_over_batch_size" and self._dtype is None
+        )  # fmt: skip
+        if plain and y_pred.mask is None and a.ndim > 1 and a.size and a.dtype.itemsize >= 4:
+            return kernels.mean_sparse_crossentropy(y_true, y_pred)
+        return None
+
     def counted(self, y_true: Any) -> Array | None:
         """All but those of ignore_class."""
         ignored = self.kwargs["ignore_class"]

@@ -253,25 +253,21 @@ def _gelu_forward(z: Array) -> tuple[Array, Any]:
     density *= _MINUS_HALF
     np.exp(density, out=density)
     tail *= density
-    size *= tail
-    y = positive(z)
-    y -= size  # z * cdf(z) = max(z, 0) - |z| * tail(|z|)
-    return y, (z, tail, density)
+    cdf = np.subtract(_HALF, tail, out=tail)
+    np.copysign(cdf, z, out=cdf)
+    cdf += _HALF
+    return np.multiply(z, cdf, out=size), (z, cdf, density)
 
 
 def _gelu_backward(g: Array, saved: Any) -> Array:
-    z, tail, density = saved
+    z, cdf, density = saved
     if density is None:
         slope = z * np.exp(-0.5 * z * z)
         slope *= _INV_SQRT_TAU
-        slope += tail
     else:
         slope = z * density
         slope *= _PHI
-        cdf = _HALF - tail
-        np.copysign(cdf, z, out=cdf)
-        cdf += _HALF
-        slope += cdf
+    slope += cdf
     return np.multiply(g, slope, out=slope)
 
 

@@ -58,20 +58,21 @@ def dense(x: Tensor, kernel: Tensor, bias: Tensor | None = None, pair: Any = Non
 
 
 _FLOPS_PER_US = 6e4  # of one thread: 60 GFLOP/s
+_SMALL = GRAIN * _FLOPS_PER_US
 
 
 def product(a: Array, b: Array) -> Array:
     """a.dot(b) for matrices; a large one is worked out in blocks of rows of a, on threads."""
-    n, k = a.shape
-    work = 2 * n * k * b.shape[1] / _FLOPS_PER_US
-    if work < GRAIN:
+    flops = 2 * a.size * b.shape[1]
+    if flops < _SMALL:
         return a.dot(b)
+    n = len(a)
     out = np.empty((n, b.shape[1]), np.result_type(a, b))
 
     def rows(s: slice) -> None:
         np.dot(a[s], b, out=out[s])
 
-    map_blocks(rows, shares_of(n, max(2, min(8, n // 64))), work)
+    map_blocks(rows, shares_of(n, max(2, min(8, n // 64))), flops / _FLOPS_PER_US)
     return out
 
 

@@ -260,6 +260,43 @@ def huber_error(target: Tensor, output: Tensor, delta: float = 1.0) -> Tensor:
     return record(y, (target, output), backward, _composed_huber(delta))
 
 
+def mean_sparse_crossentropy(target: Array, output: Tensor) -> Tensor:
+    """The mean of -log p of the class with the given number, from logits with the classes last:
+    what classifiers are trained with, in one op.
+
+    Shapes: target (...) or (..., 1), output (..., classes) -> (), with at least one sample.
+
+    Raises:
+        ValueError: as `sparse_categorical_crossentropy`.
+
+    Gradient: dz = g * (p - 1 at the class) / n.
+    """
+    a = output.data
+    k = a.shape[-1]
+    labels = class_numbers("sparse_categorical_crossentropy", target, a.shape[:-1], k)
+    rows = a.reshape(-1, k)
+    n = len(rows)
+    at = np.arange(0, rows.size, k)
+    at += labels.reshape(-1)
+    e = rows - rows.max(1, keepdims=True)
+    total = np.add.reduce(e.take(at))
+    np.exp(e, out=e)
+    s = np.add.reduce(e, 1)
+    total = np.add.reduce(np.log(s)) - total
+
+    def backward(g: Any) -> Any:
+        share = g * (1.0 / n)
+        dz = e * (share / s)[:, None]
+        dz.reshape(-1)[at] -= share
+        return (dz.reshape(a.shape),)
+
+    def composed(output: Tensor) -> Any:
+        values = sparse_categorical_crossentropy(labels, output, True)
+        return weighted_sum(values, None, 1.0 / n)
+
+    return record(total * (1.0 / n), (output,), backward, composed)
+
+
 def weighted_sum(values: Tensor, weights: Array | None, share: float) -> Tensor:
     """share * sum(weights * values): how a loss becomes one number.
 
