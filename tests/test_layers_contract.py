@@ -68,7 +68,7 @@ APART = {
     "Input", "InputLayer", "InputSpec", "Layer", "Wrapper", "Lambda", "RNN", "StackedRNNCells",
     "SimpleRNNCell", "LSTMCell", "GRUCell", "Pipeline", "StringLookup", "IntegerLookup",
     "TextVectorization", "Hashing", "HashedCrossing", "CategoryEncoding", "Discretization",
-    "MixUp", "CutMix", "RandomErasing", "ConvLSTMCell", "Cell", "TransformerDecoder",
+    "MixUp", "CutMix", "ConvLSTMCell", "Cell", "TransformerDecoder",
 }  # fmt: skip
 
 

@@ -18,6 +18,9 @@ RANDOM = [
     (layers.RandomCrop, {"height": 5, "width": 6}),
     (layers.RandomContrast, {"factor": 0.5}),
     (layers.RandomBrightness, {"factor": 0.5}),
+    (layers.RandomErasing, {"fill_value": (10.0, 20.0, 30.0)}),
+    (layers.MixUp, {"alpha": 1.0}),
+    (layers.CutMix, {}),
 ]
 
 
@@ -40,6 +43,18 @@ def test_random_layers_change_images_in_training_only(cls, arguments):
         first = cls(**arguments, seed=3, data_format="channels_first")
         z = first(X.transpose(0, 3, 1, 2), training=True).data
         np.testing.assert_allclose(z.transpose(0, 2, 3, 1), y.data, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "cls, arguments", [*RANDOM, (layers.CenterCrop, {"height": 5, "width": 6})]
+)
+def test_whole_numbers_change_as_the_same_floating_ones(cls, arguments):
+    x = X.astype(np.uint8)
+    layer = cls(**arguments) if cls is layers.CenterCrop else cls(**arguments, seed=4)
+    twin = cls.from_config(layer.get_config())
+    y = layer(x)
+    np.testing.assert_array_equal(y.data, twin(x.astype(np.float32)).data)
+    assert y.dtype == np.float32
 
 
 def test_random_layers_rest_in_predict_and_work_in_fit():

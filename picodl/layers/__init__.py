@@ -51,6 +51,8 @@ from picodl.layers.merging import (
     multiply,
     subtract,
 )
+from picodl.layers.mixing import CutMix, MixUp, RandomErasing
+from picodl.layers.pipeline import Pipeline
 from picodl.layers.position import (
     PositionEmbedding,
     RotaryEmbedding,
@@ -149,9 +151,13 @@ __all__ = [
     "Conv2DTranspose",
     "Conv3DTranspose",
     "CenterCrop",
+    "CutMix",
+    "MixUp",
+    "Pipeline",
     "RandomBrightness",
     "RandomContrast",
     "RandomCrop",
+    "RandomErasing",
     "RandomFlip",
     "RandomRotation",
     "RandomTranslation",

@@ -11,16 +11,17 @@ import numpy as np
 from picodl import config, ops
 from picodl.layers.base import Layer
 from picodl.layers.checks import choice
-from picodl.layers.image import CenterCrop, row_axis
+from picodl.layers.image import CenterCrop, named_images, row_axis
 from picodl.layers.regularization import RandomLayer
 from picodl.ops.image import affine_transform
-from picodl.typing import Array, Config, Shape
+from picodl.typing import Array, Config
 
 
 class RandomImageLayer(RandomLayer):
     """The base of layers that change each image of a batch at random, in training only.
 
-    Called directly, without `training`, they are active.
+    Called directly, without `training`, they are active. They take images, one image, or a dict
+    {"images": ..., "labels": ...} and give the same; integers become floating numbers.
 
     Args:
         seed: an integer repeats the draws; None takes the next automatic seed.
@@ -35,12 +36,24 @@ class RandomImageLayer(RandomLayer):
         super().__init__(seed, **kwargs)
         self.data_format = config.standardize_data_format(data_format)
 
-    def call(self, x: Any, training: bool = True) -> Any:
+    def call(self, data: Any, training: bool = True) -> Any:
+        if isinstance(data, dict):
+            images = self.change_images(named_images(self, data), training)
+            return {**data, "images": images}
+        return self.change_images(data, training)
+
+    def change_images(self, x: Any, training: bool) -> Any:
+        """One image or a batch, changed in training."""
         row = row_axis(self, x.shape, self.data_format)
+        x = ops.cast(x, self.compute_dtype)
         if not training:
             return x
         if len(x.shape) == 3:
-            return self.change(ops.expand_dims(x, 0), row, self.rng())[0]
+            return self.change_batch(ops.expand_dims(x, 0), row)[0]
+        return self.change_batch(x, row)
+
+    def change_batch(self, x: Any, row: int) -> Any:
+        """A changed batch, by draws that follow one another."""
         return self.change(x, row, self.rng())
 
     def change(self, x: Any, row: int, rng: np.random.Generator) -> Any:
@@ -51,7 +64,7 @@ class RandomImageLayer(RandomLayer):
         return {**super().get_config(), "data_format": self.data_format}
 
 
-def _per_image(values: Any) -> Array:
+def per_image(values: Any) -> Array:
     """One number per image, to be multiplied with a batch."""
     return np.asarray(values).reshape(-1, 1, 1, 1)
 
@@ -78,6 +91,21 @@ def _range(layer: Layer, argument: str, value: Any, lowest: float = -math.inf) -
     return tuple(float(v) for v in pair)
 
 
+def value_bounds(layer: Layer, value: Any) -> Any:
+    """(lowest, highest) value of the images.
+
+    Raises:
+        ValueError: naming the layer, for anything else.
+    """
+    pair = tuple(value) if isinstance(value, (list, tuple)) else ()
+    if len(pair) != 2 or not pair[0] < pair[1]:
+        raise ValueError(
+            f'{type(layer).__name__} layer "{layer.name}": value_range must be a pair (lowest, '
+            f"highest); received {value!r}."
+        )
+    return pair
+
+
 class RandomFlip(RandomImageLayer):
     """Images mirrored with probability one half.
 
@@ -100,7 +128,7 @@ class RandomFlip(RandomImageLayer):
     def change(self, x: Any, row: int, rng: np.random.Generator) -> Any:
         for word, axis in (("horizontal", row + 1), ("vertical", row)):
             if word in self.mode:
-                turned = _per_image(rng.random(x.shape[0]) < 0.5)
+                turned = per_image(rng.random(x.shape[0]) < 0.5)
                 x = ops.where(turned, ops.flip(x, axis % 4), x)
         return x
 
@@ -129,12 +157,12 @@ class RandomCrop(RandomImageLayer):
         self.middle = CenterCrop(height, width, self.data_format)
         self.height, self.width = self.middle.height, self.middle.width
 
-    def call(self, x: Any, training: bool = True) -> Any:
+    def change_images(self, x: Any, training: bool) -> Any:
         row = row_axis(self, x.shape, self.data_format)
         down, right = x.shape[row] - self.height, x.shape[row + 1] - self.width
         if not training or down < 0 or right < 0:
-            return self.middle(x)
-        return super().call(x, training)
+            return self.middle(ops.cast(x, self.compute_dtype))
+        return super().change_images(x, training)
 
     def change(self, x: Any, row: int, rng: np.random.Generator) -> Any:
         n, down, right = x.shape[0], x.shape[row] - self.height, x.shape[row + 1] - self.width
@@ -146,7 +174,7 @@ class RandomCrop(RandomImageLayer):
             return x[tuple(places)]
         return ops.transpose(ops.transpose(x, (0, 2, 3, 1))[tuple(places)], (0, 3, 1, 2))
 
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return self.middle.compute_output_shape(input_shape)
 
     def get_config(self) -> Config:
@@ -327,13 +355,7 @@ class RandomTone(RandomImageLayer):
 
     def __init__(self, value_range: Sequence[float], seed: int | None, **kwargs: Any) -> None:
         super().__init__(seed, **kwargs)
-        pair = tuple(value_range) if isinstance(value_range, (list, tuple)) else ()
-        if len(pair) != 2 or not pair[0] < pair[1]:
-            raise ValueError(
-                f'{type(self).__name__} layer "{self.name}": value_range must be a pair (lowest, '
-                f"highest); received {value_range!r}."
-            )
-        self.value_range = pair
+        self.value_range = value_bounds(self, value_range)
 
     def get_config(self) -> Config:
         found = {**super().get_config(), "value_range": self.value_range}
@@ -364,7 +386,7 @@ class RandomBrightness(RandomTone):
     def change(self, x: Any, row: int, rng: np.random.Generator) -> Any:
         low, high = self.value_range
         added = (high - low) * _drawn(rng, self.factor, x.shape[0])
-        return ops.clip(x + _per_image(added.astype(x.dtype)), low, high)
+        return ops.clip(x + per_image(added.astype(x.dtype)), low, high)
 
     def get_config(self) -> Config:
         return {**super().get_config(), "factor": self.factor}
@@ -400,7 +422,7 @@ class RandomContrast(RandomTone):
         low, high = self.factor
         times = _drawn(rng, (1 - low, 1 + high), x.shape[0])
         mean = ops.mean(x, (row % 4, row % 4 + 1), keepdims=True)
-        changed = (x - mean) * _per_image(times.astype(x.dtype)) + mean
+        changed = (x - mean) * per_image(times.astype(x.dtype)) + mean
         return ops.clip(changed, *self.value_range)
 
     def get_config(self) -> Config:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from picodl import config
+from picodl import config, ops
 from picodl.layers.base import Layer
 from picodl.layers.checks import choice, positive_integer
 from picodl.ops.image import INTERPOLATIONS, resize
@@ -13,6 +13,8 @@ from picodl.typing import Config, Shape
 
 class ImageLayer(Layer):
     """The base of layers that give one image or a batch of them another size.
+
+    They also take a dict {"images": ..., "labels": ...}, whose images change.
 
     Args:
         height, width: of the output, in pixels.
@@ -28,7 +30,19 @@ class ImageLayer(Layer):
         self.data_format = config.standardize_data_format(data_format)
         self.built = True
 
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
+    def call(self, data: Any) -> Any:
+        if isinstance(data, dict):
+            return {**data, "images": self.resized(named_images(self, data))}
+        return self.resized(data)
+
+    def resized(self, x: Any) -> Any:
+        """The images in the new size."""
+        raise NotImplementedError
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        if isinstance(input_shape, dict):
+            images = self.compute_output_shape(named_images(self, input_shape))
+            return {**input_shape, "images": images}
         row = row_axis(self, input_shape, self.data_format) % len(input_shape)
         return (*input_shape[:row], self.height, self.width, *input_shape[row + 2 :])
 
@@ -53,6 +67,26 @@ def row_axis(layer: Layer, shape: Shape, data_format: str) -> int:
             f"channels) or a batch of them, but received shape {tuple(shape)}."
         )
     return -2 if data_format == "channels_first" else -3
+
+
+def named_images(layer: Layer, data: dict[str, Any]) -> Any:
+    """The images of a dict.
+
+    Raises:
+        ValueError: naming the layer, if there are none, or what would have to change with them.
+    """
+    if "images" not in data:
+        raise ValueError(
+            f'{type(layer).__name__} layer "{layer.name}" expects a dict with the key "images"; '
+            f"received the keys {sorted(data)}."
+        )
+    for key in ("bounding_boxes", "segmentation_masks"):
+        if key in data:
+            raise ValueError(
+                f'{type(layer).__name__} layer "{layer.name}" changes "images" and "labels" only, '
+                f'but received "{key}" too, which would no longer fit the images. Leave it out.'
+            )
+    return data["images"]
 
 
 class Resizing(ImageLayer):
@@ -92,7 +126,7 @@ class Resizing(ImageLayer):
         self.fill_value = fill_value
         self.antialias = antialias
 
-    def call(self, x: Any) -> Any:
+    def resized(self, x: Any) -> Any:
         row_axis(self, x.shape, self.data_format)
         return resize(
             x,
@@ -130,7 +164,8 @@ class CenterCrop(ImageLayer):
     array([ 5.,  6.,  9., 10.], dtype=float32)
     """
 
-    def call(self, x: Any) -> Any:
+    def resized(self, x: Any) -> Any:
+        x = ops.cast(x, self.compute_dtype)
         row = row_axis(self, x.shape, self.data_format)
         down, right = x.shape[row] - self.height, x.shape[row + 1] - self.width
         if down < 0 or right < 0:
