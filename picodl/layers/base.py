@@ -24,6 +24,7 @@ from picodl.typing import Config, Shape
 _build_lock = threading.RLock()
 
 _BY_CALL, _BY_FORWARD = 1, 2
+_TRAINING = {"training"}
 
 # what Layer.__init__ sets: without them, a subclass forgot to call it
 _MADE_BY_INIT = {"name", "_rounds", "_dtype", "_trainable", "autocast", "activity_regularizer"}
@@ -162,6 +163,14 @@ class Layer(DescribedModule):
             mask = x.mask  # the short path of layers of one input
             if x.data.dtype is not self._dtype:
                 args = (self._ready(x),)
+        elif (
+            type(x) is np.ndarray
+            and x.dtype is self._dtype
+            and len(args) == 1
+            and kwargs.keys() <= _TRAINING
+        ):
+            mask = None  # the short path of a model that is called on an array
+            args = (Tensor(x),)
         else:
             if symbolic.is_symbolic(args) or (kwargs and symbolic.is_symbolic(kwargs)):
                 return self._record(args, kwargs)
