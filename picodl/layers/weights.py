@@ -89,30 +89,50 @@ class WeightedModule(Module):
         return parameter
 
     def save_own_variables(self, store: Any) -> None:
-        """Write the variables that are no other layer's into a dict of arrays for a weights file.
+        """Put the variables the layer holds itself into a store: "0", "1", ... -> values, trainable
+        ones first.
 
-        Override it, with `load_own_variables`, to keep more than the weights.
+        Override it together with `load_own_variables` to keep other arrays in files, or more.
+
+        Args:
+            store: a dict of arrays; it copies what is put in.
         """
-        for number, variable in enumerate(self._own_variables()):
-            store[str(number)] = variable.data
+        merged = self.merged_weights() if hasattr(self, "merged_weights") else {}
+        for number, variable in enumerate(own_variables(self)):
+            store[str(number)] = merged.get(id(variable), variable.data)
 
     def load_own_variables(self, store: Any) -> None:
-        """Take what `save_own_variables` wrote.
+        """Set the variables the layer holds itself from what `save_own_variables` put in a store.
+
+        An override that keeps other arrays besides passes on a dict without them.
+
+        Args:
+            store: a dict of arrays.
 
         Raises:
-            ValueError: if there are too few arrays, or a shape differs.
+            ValueError: unless it holds just these variables, in their shapes.
         """
-        for number, variable in enumerate(self._own_variables()):
-            if str(number) not in store:
+        own = own_variables(self)
+        wanted = [str(number) for number in range(len(own))]
+        if set(store.keys()) != set(wanted):
+            raise ValueError(
+                f'{type(self).__name__} "{self.name}" holds {len(own)} variables itself and loads '
+                f"them from the arrays {_listed(wanted)}; received {_listed(store.keys())}. Take "
+                "other arrays out before calling super().load_own_variables()."
+            )
+        for number, variable in zip(wanted, own, strict=True):
+            values = np.asarray(store[number])
+            whole = variable.data.dtype.kind in "iu" and values.dtype.kind not in "iu"
+            if values.shape != variable.data.shape or whole:
                 raise ValueError(
-                    f'{type(self).__name__} "{self.name}" has a variable {variable.name!r} for '
-                    f"which the file holds no array {str(number)!r}."
+                    f'{type(self).__name__} "{self.name}": its variable {number} is '
+                    f"{variable.data.dtype} of shape {variable.data.shape}, but the array "
+                    f"{number!r} is {values.dtype} of shape {values.shape}."
                 )
-            variable.assign(store[str(number)])
-
-    def _own_variables(self) -> list[Any]:
-        own = [(path, part) for path, part in Module.parts(self) if isinstance(part, Tensor)]
-        return [part for _, part in sorted(own, key=_trainable_then_older)]
+        for number, variable in zip(wanted, own, strict=True):
+            _assign(variable, np.asarray(store[number]))
+        for adapter in adapters_of(self)[1:]:
+            _assign(adapter, np.zeros_like(adapter.data))
 
     def _scope(self) -> Any:
         """The layer's name before those of its variables, unless it is there already."""
@@ -192,6 +212,31 @@ class WeightedModule(Module):
                 "build(input_shape) first."
             )
         return sum(int(w.data.size) for w in self.parameters())
+
+
+def own_variables(module: Module) -> list[Any]:
+    """The variables that a module holds itself: trainable ones, then states."""
+    own = [(path, part) for path, part in Module.parts(module) if isinstance(part, Tensor)]
+    adapters = [id(part) for part in adapters_of(module)]
+    return [part for _, part in sorted(own, key=_trainable_then_older) if id(part) not in adapters]
+
+
+def adapters_of(module: Module) -> list[Any]:
+    """The matrices of a low-rank change, which files hold as part of the table it changes."""
+    return list(module._adapters()) if getattr(module, "lora_enabled", False) else []  # type: ignore[attr-defined]
+
+
+def _assign(variable: Any, values: Array) -> None:
+    if variable.data.flags.writeable:
+        variable.data[...] = values
+    else:  # laid out without memory so far
+        variable.data = np.array(values, variable.data.dtype)
+
+
+def _listed(names: Any) -> str:
+    names = sorted(map(str, names))
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return (", ".join(map(repr, names[:8])) or "none") + more
 
 
 def _constraint(identifier: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from picodl import random, tree
+from picodl.saving.own_state import kept_by, saves_its_own, undone_by_errors
 from picodl.typing import Array
 
 _TOTALS = ("_total", "_samples", "_output_totals", "_saw_nan", "stop_training")
@@ -24,6 +25,7 @@ def get_training_state(model: Any) -> dict[str, Any]:
         optimizer.build(model.trainable_weights)
     return {
         "weights": {path: p.data.copy() for path, p in model.named_parameters()},
+        "own": [[path, list(kept_by(layer).items())] for path, layer in _keepers(model).items()],
         "optimizer": None if optimizer is None else [v.data.copy() for v in optimizer.variables],
         "generators": {
             "model": [_generator_state(g) for g in _generators(model)],
@@ -52,6 +54,10 @@ def set_training_state(model: Any, state: dict[str, Any]) -> None:
         slots = state["optimizer"]
         own = {f"variable {i}": v.data for i, v in enumerate(optimizer.variables)}
         _same_arrays("optimizer", own, {f"variable {i}": a for i, a in enumerate(slots)})
+    keepers = _keepers(model)
+    with undone_by_errors(keepers.values()):
+        for path, arrays in state.get("own", []):
+            keepers[path].load_own_variables(dict(arrays))
     for path, parameter in parameters.items():
         parameter.data[...] = weights[path]
     if slots:
@@ -69,6 +75,11 @@ def set_training_state(model: Any, state: dict[str, Any]) -> None:
     for name, value in state["totals"].items():
         setattr(model, name, value)
     _set_metrics_state(model, state["metrics"])
+
+
+def _keepers(model: Any) -> dict[str, Any]:
+    """The layers that keep more in files than their weights, by path."""
+    return {path: layer for path, layer in model.named_modules() if saves_its_own(layer)}
 
 
 def _generators(model: Any) -> list[Any]:

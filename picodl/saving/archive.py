@@ -53,12 +53,14 @@ class Archive:
 
     Attributes:
         verified: whether the bytes of members were compared with a checksum.
+        size: of the file, in bytes.
     """
 
     verified = True
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
+        self.size = file.seek(0, os.SEEK_END)
         self.zip = zipfile.ZipFile(file)
         if len(self.zip.infolist()) > ITEMS:
             raise FileError(f"the archive holds more than {ITEMS} members.")
@@ -72,6 +74,10 @@ class Archive:
     def names(self) -> list[str]:
         """The names of the members, in the order of the file."""
         return list(self.members)
+
+    def holds(self, folder: str) -> bool:
+        """Whether there are members in a folder."""
+        return any(name.startswith(f"{folder}/") for name in self.members)
 
     def stream(self, name: str, limit: int | None) -> Any:
         """A member to be read from its beginning, of any size if limit is None."""
@@ -135,6 +141,7 @@ class Folder:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.size = sum(e.stat(follow_symlinks=False).st_size for e in os.scandir(path))
 
     def _where(self, name: str) -> str:
         path = os.path.join(self.path, *name.split("/"))
@@ -146,6 +153,8 @@ class Folder:
 
     def __contains__(self, name: str) -> bool:
         return os.path.lexists(os.path.join(self.path, *name.split("/")))
+
+    holds = __contains__
 
     def read(self, name: str, limit: int) -> bytes:
         """A file of at most so many bytes."""

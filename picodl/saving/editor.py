@@ -10,6 +10,7 @@ from picodl.saving.contents import read_arrays
 from picodl.saving.files import as_path, atomic_write, check_writable, loading
 from picodl.saving.hdf5 import write_dataset
 from picodl.saving.layout import places
+from picodl.saving.own_state import keeps_its_own
 from picodl.typing import Array
 
 
@@ -44,11 +45,13 @@ class KerasFileEditor:
     def compare(self, reference_model: Any) -> dict[str, str]:
         """What differs from the weights a model needs: path -> "missing", "not in the model", or
         both shapes."""
-        needed = {path: v for place in places(reference_model) for path, v in place.items()}
+        found_places = places(reference_model)
+        own = [place.base for place in found_places if keeps_its_own(place.owner)]
+        needed = {p: v for place in found_places if place.base not in own for p, v in place.items()}
         found = {path: "missing" for path in needed if path not in self.weights_dict}
         for path, values in self.weights_dict.items():
             if path not in needed:
-                if not path.startswith("optimizer/"):
+                if not path.startswith("optimizer/") and path.rpartition("/")[0] not in own:
                     found[path] = "not in the model"
             elif values.shape != needed[path].data.shape:
                 found[path] = f"shape {values.shape}, the model needs {needed[path].data.shape}"

@@ -26,6 +26,7 @@ class Source(NamedTuple):
     descriptor: int | None  # of the file on the disk; None if it is in memory
     start: int  # where HDF5's bytes begin in it
     verified: bool  # whether they have been compared with a checksum of the whole
+    size: int  # how many there are
 
 
 @contextmanager
@@ -46,8 +47,10 @@ def open_hdf5(stream: Any, verified: bool = False) -> Iterator[Group]:
     if sys.byteorder == "little":
         with suppress(OSError, AttributeError):
             descriptor = file.fileno()
+    size = stream.seek(0, 2)
+    stream.seek(0)
     with h5py.File(stream, "r") as root:
-        yield Group(root.id, "", Source(descriptor, start, verified))
+        yield Group(root.id, "", Source(descriptor, start, verified, size))
 
 
 class Group:

@@ -11,6 +11,7 @@ import numpy as np
 from picodl.config import thread
 from picodl.saving.files import FileError
 from picodl.saving.limits import MIB
+from picodl.saving.own_state import Loader, undone_by_errors
 from picodl.typing import Array
 
 
@@ -107,19 +108,35 @@ def _convert(values: Array, dtype: np.dtype[Any], name: str) -> Array:
 def assign_all(pairs: Sequence[tuple[Variable, Item, str]]) -> None:
     """Set variables from items, all of them or, when anything is wrong, none.
 
-    Everything is read and checked before the first variable changes. Arrays are kept between the
-    two passes only as far as they take no more memory than the largest; the others are read again.
+    Everything is read and checked before the first variable changes. Layers that load their
+    variables themselves come first, and what they did is undone if one fails. Arrays are kept
+    between the two passes only as far as they take no more memory than the largest; the others are
+    read again.
 
     Args:
-        pairs: variable, item, and what the variable is called in messages.
+        pairs: variable, item, and what the variable is called in messages; or a Loader with the
+            items it takes.
 
     Raises:
         FileError: if an item does not fit or cannot be read.
     """
+    loaders = [(first, second) for first, second, _ in pairs if isinstance(first, Loader)]
+    pairs = [pair for pair in pairs if not isinstance(pair[0], Loader)]
     for variable, item, label in pairs:
         problem = misfit(item, variable, label)
         if problem:
             raise FileError(f"{problem}.")
+    bad = _read_and_assign(pairs, loaders)
+    if bad:
+        warnings.warn(
+            f"The file holds NaN for {', '.join(bad[:5])}"
+            + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
+            + ": they were loaded as they are.",
+            stacklevel=4,
+        )
+
+
+def _read_and_assign(pairs: Sequence[tuple[Variable, Item, str]], loaders: Any) -> list[str]:
     spare = max([16 * MIB, *(variable.data.nbytes for variable, _, _ in pairs)])
     kept: dict[int, Array] = {}
     bad: list[str] = []
@@ -135,22 +152,23 @@ def assign_all(pairs: Sequence[tuple[Variable, Item, str]]) -> None:
         if values.nbytes <= spare:
             spare -= values.nbytes
             kept[number] = values
-    for number, (variable, item, label) in enumerate(pairs):
-        if not variable.data.flags.writeable:
-            variable.data = _fresh(item, variable, label, bad)
-        elif _in_one_piece(item, variable):
-            item.copy_to(variable.data)  # type: ignore[attr-defined]
-        elif number in kept:
-            variable.data[...] = kept.pop(number)
-        else:
-            read_values(item, variable.data.dtype, out=variable.data)
-    if bad:
-        warnings.warn(
-            f"The file holds NaN for {', '.join(bad[:5])}"
-            + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
-            + ": they were loaded as they are.",
-            stacklevel=4,
-        )
+    for loader, items in loaders:
+        loader.store = {n: read_values(i, i.dtype.newbyteorder("=")) for n, i in items.items()}
+    with undone_by_errors([loader.owner for loader, _ in loaders]):
+        for loader, _ in loaders:
+            loader.load()
+            for variable, label in loader.variables:
+                _note_nan(variable.data, label, bad)
+        for number, (variable, item, label) in enumerate(pairs):
+            if not variable.data.flags.writeable:
+                variable.data = _fresh(item, variable, label, bad)
+            elif _in_one_piece(item, variable):
+                item.copy_to(variable.data)  # type: ignore[attr-defined]
+            elif number in kept:
+                variable.data[...] = kept.pop(number)
+            else:
+                read_values(item, variable.data.dtype, out=variable.data)
+    return bad
 
 
 def _in_one_piece(item: Item, variable: Variable) -> bool:
@@ -200,15 +218,19 @@ def without_memory(build: Callable[[], Any]) -> tuple[Any, list[Any]]:
         thread.unmade = before
 
 
-def make_rest(unmade: Iterable[tuple[Any, Any]]) -> None:
+def make_rest(unmade: Iterable[tuple[Any, Any]], room: int = 0) -> None:
     """Give the parameters that no file had values for their initial ones.
+
+    Args:
+        unmade: what `without_memory` gave.
+        room: bytes that they may take in any case.
 
     Raises:
         FileError: if they are too large to be states of a model that fits its file.
     """
     rest = [pair for pair in unmade if not pair[0].data.flags.writeable]
     size = sum(parameter.data.size * parameter.data.itemsize for parameter, _ in rest)
-    if size > 256 * MIB:
+    if size > max(256 * MIB, room):
         raise FileError(
             f"{rest[0][0].path} and others ask for {size // MIB} MiB that the file does not hold."
         )

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from picodl.layers.weights import own_variables
 from picodl.saving import archive
 from picodl.saving.archive import Archive, Folder
 from picodl.saving.files import FileError, atomic_write
@@ -16,6 +17,7 @@ from picodl.saving.hdf5 import open_hdf5
 from picodl.saving.items import make_rest, without_memory
 from picodl.saving.layout import places
 from picodl.saving.limits import CONFIG_BYTES, MIB, parse_json
+from picodl.saving.own_state import keeps_its_own
 from picodl.saving.serialization import (
     ConfigError,
     deserialize_keras_object,
@@ -37,6 +39,7 @@ def write_archive(model: Any, path: str) -> None:
         ValueError: for parts that could not be loaded again, such as lambdas.
     """
     require_built(model)
+    refuse_assets(model)
     members = model_members(model)
     with atomic_write(path) as file:
         size = 8 * sum(w.data.nbytes for w in model.weights)  # with the optimizer's state
@@ -47,6 +50,7 @@ def write_archive(model: Any, path: str) -> None:
 def write_folder(model: Any, path: str) -> None:
     """Write the members of a `.keras` file into a folder, each of them whole or not at all."""
     require_built(model)
+    refuse_assets(model)
     members = model_members(model)
     os.makedirs(path, exist_ok=True)
     for name, data in members.items():
@@ -85,12 +89,17 @@ def read_model(members: Archive | Folder, compile: bool = True) -> Any:
                 compile_from(model, training, f"{CONFIG}: compile_config")
                 read_optimizer(root, model)
 
-    return make_model(config, fill, CONFIG)
+    return make_model(config, fill, CONFIG, members.size)
 
 
 def read_assets(members: Archive | Folder, model: Any) -> None:
     """Give lookup layers the vocabularies that Keras keeps beside the config."""
     for place in places(model):
+        if hasattr(place.owner, "load_assets") and members.holds(f"assets/{place.path}"):
+            raise FileError(
+                f'it holds files for layer "{place.name}" ({type(place.owner).__name__}), which '
+                "load_assets() would read; picodl does not support assets."
+            )
         name = f"assets/{place.path}/vocabulary.txt"
         if hasattr(place.owner, "set_vocabulary") and name in members:
             try:
@@ -108,16 +117,35 @@ def open_weights(members: Archive | Folder, model: Any) -> Any:
             "never loaded."
         )
     needed = sum(w.data.size * w.data.itemsize for w in model.weights)
-    return members.open(WEIGHTS, 16 * needed + 64 * MIB)
+    limit = 16 * needed + 64 * MIB
+    if any(keeps_its_own(module) for module in model.modules()):
+        limit = max(limit, members.size)
+    return members.open(WEIGHTS, limit)
 
 
-def make_model(config: Any, fill: Callable[[Any], None], item: str) -> Any:
+def refuse_assets(model: Any) -> None:
+    """Refuse a model with a layer that would write files of its own.
+
+    Raises:
+        ValueError: for such a model.
+    """
+    for module in model.modules():
+        if hasattr(module, "save_assets"):
+            raise ValueError(
+                f'{type(module).__name__} "{getattr(module, "name", "")}" defines save_assets(), '
+                "which picodl does not support: the files would be lost. Keep arrays with "
+                "save_own_variables(store), or texts in get_config()."
+            )
+
+
+def make_model(config: Any, fill: Callable[[Any], None], item: str, room: int = 0) -> Any:
     """The model of a config, laid out without memory, then filled from the file.
 
     Args:
         config: a config of a model.
         fill: loads the weights.
         item: where the config stands, for messages.
+        room: bytes that layers which load their own variables may take before they do.
 
     Raises:
         FileError: if the config is not that of a model.
@@ -132,6 +160,8 @@ def make_model(config: Any, fill: Callable[[Any], None], item: str) -> Any:
         raise FileError(
             f"{item} describes a {type(model).__name__}, which is not a model: {shorten(config)}."
         )
+    loading = {id(v) for m in model.modules() if keeps_its_own(m) for v in own_variables(m)}
+    make_rest([pair for pair in unmade if id(pair[0]) in loading], room)
     fill(model)
     make_rest(unmade)
     return model

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from picodl.layers.weights import WeightedModule
-from picodl.module import Module, _trainable_then_older
+from picodl.layers.weights import own_variables
+from picodl.module import Module
 from picodl.naming import to_snake_case
+from picodl.saving.own_state import keeps_its_own, kept_by
 from picodl.tensor import Tensor
 from picodl.typing import Array
 
@@ -24,19 +23,21 @@ class Place(NamedTuple):
     variables: list[Any]
     owner: Any = None
 
+    @property
+    def base(self) -> str:
+        """The path of the group that holds the variables."""
+        return f"{self.path}/vars" if self.path else "vars"
+
     def items(self) -> Iterator[tuple[str, Any]]:
         """(path of the dataset, variable) of each variable."""
-        base = f"{self.path}/vars" if self.path else "vars"
+        base = self.base
         return ((f"{base}/{number}", variable) for number, variable in enumerate(self.variables))
 
     def values(self) -> Iterator[tuple[str, Array]]:
         """(path of the dataset, values) of each variable, a low-rank change worked in; where the
         object says itself what it keeps, of that."""
         if keeps_its_own(self.owner):
-            store: dict[str, Any] = {}
-            self.owner.save_own_variables(store)
-            base = f"{self.path}/vars" if self.path else "vars"
-            return iter([(f"{base}/{name}", np.asarray(v)) for name, v in store.items()])
+            return ((f"{self.base}/{name}", a) for name, a in kept_by(self.owner).items())
         merged = self.owner.merged_weights() if hasattr(self.owner, "merged_weights") else {}
         return ((path, merged.get(id(v), v.data)) for path, v in self.items())
 
@@ -66,55 +67,6 @@ def title(model: Module) -> str:
     """What a model is called in messages: model "digits", or the class of a plain module."""
     name = getattr(model, "name", None)
     return f'model "{name}"' if name else f"module {type(model).__name__}"
-
-
-def own_variables(module: Module) -> list[Any]:
-    """The variables that a module holds itself: trainable ones, then states."""
-    own = [(name, part) for name, part in Module.parts(module) if isinstance(part, Tensor)]
-    adapters = [id(part) for part in adapters_of(module)]
-    return [part for _, part in sorted(own, key=_trainable_then_older) if id(part) not in adapters]
-
-
-def keeps_its_own(owner: Any) -> bool:
-    """Whether a layer's class has a way of its own to save and load its variables."""
-    return isinstance(owner, WeightedModule) and (
-        type(owner).save_own_variables is not WeightedModule.save_own_variables
-        or type(owner).load_own_variables is not WeightedModule.load_own_variables
-    )
-
-
-class Slot:
-    """Where one of the arrays of a layer with a way of its own goes; the last one to come lets the
-    layer load them all.
-
-    Args:
-        owner: the layer.
-        store: the arrays that have come, by name.
-        name: of this array.
-        item: in the file.
-        count: how many there are.
-    """
-
-    def __init__(self, owner: Any, store: dict[str, Array], name: str, item: Any, count: int):
-        self._given = owner, store, name, count
-        self._shape, self._dtype = tuple(item.shape), item.dtype.newbyteorder("=")
-
-    @property
-    def data(self) -> Array:
-        """Zeros of the right shape that take no memory, and cannot be written."""
-        return np.broadcast_to(np.zeros((), self._dtype), self._shape)
-
-    @data.setter
-    def data(self, values: Array) -> None:
-        owner, store, name, count = self._given
-        store[name] = values
-        if len(store) == count:
-            owner.load_own_variables(store)
-
-
-def adapters_of(module: Module) -> list[Any]:
-    """The matrices of a low-rank change, which files hold as part of the table it changes."""
-    return list(module._adapters()) if getattr(module, "lora_enabled", False) else []  # type: ignore[attr-defined]
 
 
 def _children(module: Module) -> Iterator[tuple[str, Module]]:

@@ -22,9 +22,10 @@ from picodl.saving.files import FileError
 from picodl.saving.hdf5 import CHECKSUM, Dataset, Group, write_dataset
 from picodl.saving.items import assign_all, misfit
 from picodl.saving.keras2 import modern_compile_config, modern_config, optimizer_order
-from picodl.saving.keras_zip import KERAS_VERSION, compile_from, make_model
+from picodl.saving.keras_zip import KERAS_VERSION, compile_from, make_model, refuse_assets
 from picodl.saving.layout import title
 from picodl.saving.limits import parse_json
+from picodl.saving.own_state import saves_its_own
 from picodl.saving.serialization import serialize_keras_object
 from picodl.saving.weights_h5 import Pair, describe_mismatch, optimizer_pairs, require_built
 
@@ -44,6 +45,8 @@ def write_model(stream: Any, model: Any) -> None:
     import h5py
 
     require_built(model)
+    refuse_assets(model)
+    _refuse_own_state(model)
     config = serialize_keras_object(model)
     if "layers" not in config["config"]:
         raise ValueError(
@@ -75,8 +78,19 @@ def write_weights(stream: Any, model: Any) -> None:
     require_built(model)
     if not hasattr(model, "layers"):
         raise TypeError(f"The older .h5 holds models only, not {title(model)}; use .weights.h5.")
+    _refuse_own_state(model)
     with h5py.File(stream, "w") as file:
         _write_layers(file, model, "")
+
+
+def _refuse_own_state(model: Any) -> None:
+    for module in model.modules():
+        if saves_its_own(module):
+            raise ValueError(
+                f'Layer "{module.name}" ({type(module).__name__}) defines save_own_variables(), '
+                "but the older .h5 holds weights only: what else it keeps would be lost. Save the "
+                "model as .keras, or its weights as .weights.h5."
+            )
 
 
 def _write_text(group: Any, attribute: str, text: str) -> None:
@@ -193,7 +207,7 @@ def read_model(root: Group, compile: bool = True) -> Any:
             compile_from(model, modern_compile_config(settings), "training_config")
             assign_all(_optimizer_pairs(root, model))
 
-    return make_model(config, fill, "model_config")
+    return make_model(config, fill, "model_config", root.source.size)
 
 
 def read_weights(

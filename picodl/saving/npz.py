@@ -89,4 +89,4 @@ def read_weights(archive: Archive, model: Any, skip_mismatch: bool = False) -> N
         here = [(path, order[id(v)]) for place in places(model) for path, v in place.items()]
         found = {path: numbers[i] for path, i in here if i in numbers}
         found |= {f"arr_{i}": item for i, item in numbers.items() if i >= len(order)}
-    assign_all(weight_pairs(model, found, skip_mismatch))
+    assign_all(weight_pairs(model, found, archive.size, skip_mismatch))

@@ -121,4 +121,5 @@ def read_weights(file: Any, model: Any, skip_mismatch: bool = False) -> None:
         FileError: if something does not fit.
     """
     found: dict[str, Item] = dict(read_entries(file))
-    assign_all(weight_pairs(model, found, skip_mismatch))
+    size = os.fstat(file.fileno()).st_size
+    assign_all(weight_pairs(model, found, size, skip_mismatch))

@@ -15,16 +15,19 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from picodl.layers.weights import adapters_of
 from picodl.saving.files import FileError
 from picodl.saving.hdf5 import Group, write_dataset
 from picodl.saving.items import Item, Zeros, assign_all, misfit
-from picodl.saving.layout import Place, Slot, adapters_of, keeps_its_own, places, title
+from picodl.saving.layout import Place, places, title
+from picodl.saving.own_state import Loader, check_sizes, keeps_its_own, stands_in
 
 # groups that older writers made for things picodl keeps elsewhere or not at all
 _ELSEWHERE = {"seed_generator", "random_generator", "metrics", "_metrics", "_loss_tracker"}
 _COUNT = "arrays"  # attribute of the root: how many were written
 
-Pair = tuple[Any, Item, str]  # a variable, its values, and what it is called in messages
+# a variable, its values, and what it is called in messages; or a Loader, its items, their group
+Pair = tuple[Any, Any, str]
 
 
 def write_weights(stream: Any, model: Any, with_optimizer: bool = True) -> None:
@@ -103,7 +106,8 @@ def model_pairs(roots: list[Group], model: Any, skip_mismatch: bool = False) -> 
         lost += max(0, (root.number(_COUNT) or 0) - len(datasets))
         for path, dataset in datasets.items():
             found[path.replace("_layer_checkpoint_dependencies", "layers")] = dataset
-    pairs = weight_pairs(model, found, skip_mismatch)
+    size = sum(root.source.size for root in roots)
+    pairs = weight_pairs(model, found, size, skip_mismatch)
     for root in roots:
         pairs += _state_pairs(root, model)
     if lost:
@@ -120,12 +124,15 @@ def read_optimizer(root: Group, model: Any) -> None:
     assign_all(_state_pairs(root, model))
 
 
-def weight_pairs(model: Any, found: Mapping[str, Item], skip_mismatch: bool = False) -> list[Pair]:
+def weight_pairs(
+    model: Any, found: Mapping[str, Item], size: int, skip_mismatch: bool = False
+) -> list[Pair]:
     """The model's weights with their items; only what the file declares is looked at.
 
     Args:
         model: built.
         found: path -> item.
+        size: of the file, in bytes.
         skip_mismatch: leave out layers that do not fit, with a warning.
 
     Raises:
@@ -136,13 +143,11 @@ def weight_pairs(model: Any, found: Mapping[str, Item], skip_mismatch: bool = Fa
     known: set[str] = set()
     for place in places(model):
         if keeps_its_own(place.owner):
-            base = f"{place.path}/vars/" if place.path else "vars/"
-            names = [p for p in found if p.startswith(base) and "/" not in p[len(base) :]]
-            known.update(names)
-            store: dict[str, Any] = {}
-            for p in names:
-                slot = Slot(place.owner, store, p[len(base) :], found[p], len(names))
-                pairs.append((slot, found[p], p))
+            labels = [(v, label_of(v, place)) for v in place.variables]
+            loader = Loader(place.owner, labels, skip_mismatch)
+            items = {p.rpartition("/")[2]: i for p, i in found.items() if stands_in(p, place.base)}
+            known.update(f"{place.base}/{name}" for name in items)
+            pairs.append((loader, items, place.base))
             continue
         bad = len(problems)
         triples = [(v, path, label_of(v, place)) for path, v in place.items()]
@@ -166,6 +171,7 @@ def weight_pairs(model: Any, found: Mapping[str, Item], skip_mismatch: bool = Fa
                 "architecture they were saved from, or pass skip_mismatch=True to take what fits."
             )
         warnings.warn(f"load_weights left out what does not fit: {said}", stacklevel=5)
+    check_sizes([items for loader, items, _ in pairs if isinstance(loader, Loader)], size)
     return pairs
 
 
