@@ -288,7 +288,10 @@ def gradients(
                             dx = unbroadcast(dx, data.shape)
                         if dx.dtype is not data.dtype and dx.dtype != data.dtype:
                             dx = dx.astype(data.dtype)
-                        give(x, dx)
+                        if x._backward is None and (key := id(x)) not in found:
+                            found[key] = (x, dx)  # what `give` does with nearly every leaf
+                        else:
+                            give(x, dx)
                 if not retain_graph:
                     node._backward = _used
                     node._inputs = ()

@@ -230,8 +230,8 @@ _INV_SQRT_TAU = 1 / math.sqrt(2 * math.pi)
 _TAIL_P, _ONE, _HALF, _MINUS_HALF, _PHI = _constants(
     0.3275911 * _SQRT_HALF, 1, 0.5, -0.5, _INV_SQRT_TAU
 )
-_TAIL = _constants(
-    *(0.5 * c for c in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592))
+_TAIL_1, _TAIL_2, _TAIL_3, _TAIL_4, _TAIL_5 = _constants(
+    *(0.5 * c for c in (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429))
 )
 
 
@@ -245,10 +245,15 @@ def _gelu_forward(z: Array) -> tuple[Array, Any]:
     t = size * _TAIL_P
     t += _ONE
     np.reciprocal(t, out=t)
-    tail = t * _TAIL[0]
-    for c in _TAIL[1:]:
-        tail += c
-        tail *= t
+    tail = t * _TAIL_5
+    tail += _TAIL_4
+    tail *= t
+    tail += _TAIL_3
+    tail *= t
+    tail += _TAIL_2
+    tail *= t
+    tail += _TAIL_1
+    tail *= t
     density = np.multiply(z, z, out=t)
     density *= _MINUS_HALF
     np.exp(density, out=density)

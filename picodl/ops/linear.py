@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from picodl.config import thread
 from picodl.ops.activation import Pair, linear_pair
 from picodl.ops.core import Numeric, op
 from picodl.ops.diagonals import diagonal
@@ -35,6 +36,9 @@ def dense(x: Tensor, kernel: Tensor, bias: Tensor | None = None, pair: Any = Non
         z += bias.data
     function: Pair = linear_pair if pair is None else pair
     y, saved = function.forward(z)
+    out = y if a.ndim == 2 else y.reshape(*a.shape[:-1], w.shape[1])
+    if not thread.recording:
+        return record(out)
 
     def backward(g: Any) -> Any:
         h = function.backward(g if g.ndim == 2 else g.reshape(y.shape), saved)
@@ -53,7 +57,6 @@ def dense(x: Tensor, kernel: Tensor, bias: Tensor | None = None, pair: Any = Non
         return function.composed(z if bias is None else z + bias)
 
     inputs = (x, kernel) if bias is None else (x, kernel, bias)
-    out = y if a.ndim == 2 else y.reshape(*a.shape[:-1], w.shape[1])
     return record(out, inputs, backward, composed)
 
 

