@@ -205,6 +205,19 @@ def test_early_stopping(values: list[float], options: Any, epochs: int, best: in
     assert model.get_weights()[0][0, 0] == np.float32(values[best] / 2)
 
 
+def test_early_stopping_can_watch_what_a_subclass_gives() -> None:
+    class Squared(C.EarlyStopping):
+        def get_monitor_value(self, logs: Any) -> Any:
+            value = super().get_monitor_value(logs)
+            return None if value is None else value**2
+
+    stopping = Squared("loss", patience=1)
+    assert stopping.get_monitor_value({"loss": 3.0}) == 9
+    assert len(drive([2, 1, 1, 1], stopping)[1].epoch) == 3 and stopping.best == 1
+    with pytest.warns(UserWarning, match="'loss' is not available"):
+        assert stopping.get_monitor_value(None) is None
+
+
 def test_early_stopping_forgets_the_fit_before() -> None:
     stopping = C.EarlyStopping("loss", patience=1)
     assert len(drive([1, 1, 1], stopping)[1].epoch) == 2
@@ -273,6 +286,9 @@ def test_reduce_lr_on_plateau() -> None:
     model.optimizer.learning_rate = 1.0
     rates = model.fit(X * 0, Y + 1, epochs=8, callbacks=[cool], verbose=0).history["learning_rate"]
     np.testing.assert_allclose(rates, [1, 1, 0.5, 0.5, 0.3, 0.3, 0.3, 0.3], rtol=1e-6)
+    assert not plateau.in_cooldown()
+    cool.cooldown_counter = 1
+    assert cool.in_cooldown()
     with pytest.raises(ValueError, match="factor must be"):
         C.ReduceLROnPlateau(factor=1.0)
 

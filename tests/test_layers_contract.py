@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 import pickle
 from typing import Any
 
@@ -338,3 +339,41 @@ def test_losses_hold_penalties_and_what_the_last_call_added() -> None:
     with pytest.raises(RuntimeError, match="inside call"):
         model.layers[1].add_loss(1.0)
     assert "losses" not in vars(model)
+
+
+def test_input_spec_from_its_config() -> None:
+    spec = layers.InputSpec(min_ndim=2, axes={-1: 3}, name="x")
+    twin = layers.InputSpec.from_config(json.loads(json.dumps(spec.get_config())))
+    assert vars(twin) == vars(spec)
+    assert layers.InputSpec.from_config({"shape": (None, 3)}).ndim == 2
+
+
+def test_paths_and_metrics_of_layers_inside_layers() -> None:
+    class Outer(Layer):
+        def __init__(self) -> None:
+            super().__init__(name="outer")
+            self.inner = layers.Dense(2, name="inner")
+            self.inner.seen = picodl.metrics.Mean(name="seen")
+            self.others = [picodl.metrics.Sum(name="other")]
+
+        def call(self, x: Any) -> Any:
+            return self.inner(x)
+
+    layer = Outer()
+    assert layer.path is None and layer.inner.path is None
+    layer(np.ones((1, 3)))
+    assert (layer.path, layer.inner.path) == ("outer", "outer/inner")
+    assert sorted(metric.name for metric in layer.metrics) == ["other", "seen"]
+    model = picodl.Sequential([picodl.Input((3,)), Outer(), layers.Dense(1, name="d")], name="s")
+    outer, dense = model.layers
+    paths = [part.path for part in (model, outer, outer.inner, dense)]
+    assert paths == ["s", "s/outer", "s/outer/inner", "s/d"]
+    assert outer.inner.kernel.path == "s/outer/inner/kernel"
+    assert len(model.metrics) == 2
+    later = picodl.Sequential([layers.Dense(1, name="d")], name="later")
+    assert later.path is None
+    later.build((None, 3))
+    assert (later.path, later.layers[0].path) == ("later", "later/d")
+    x = picodl.Input((3,))
+    graph = picodl.Model(x, layers.Dense(1, name="d")(x), name="graph")
+    assert (graph.path, graph.layers[1].path) == ("graph", "d")

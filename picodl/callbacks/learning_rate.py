@@ -114,13 +114,13 @@ class ReduceLROnPlateau(MonitorCallback):
         value = self.monitored(logs)
         if value is None:
             return
-        if self.cooldown_counter > 0:
+        if self.in_cooldown():
             self.cooldown_counter -= 1
             self.wait = 0
         if self.improves(value, self.best):
             self.best = value
             self.wait = 0
-        elif self.cooldown_counter <= 0:
+        elif not self.in_cooldown():
             self.wait += 1
             if self.wait >= self.patience and rate > self.min_lr:
                 new = max(rate * self.factor, self.min_lr)
@@ -129,6 +129,10 @@ class ReduceLROnPlateau(MonitorCallback):
                 self.wait = 0
                 if self.verbose:
                     write_line(f"Epoch {epoch + 1}: the learning rate is reduced to {new}.")
+
+    def in_cooldown(self) -> bool:
+        """Whether epochs do not count yet after a change."""
+        return self.cooldown_counter > 0
 
     def get_state(self) -> dict[str, Any]:
         return {n: getattr(self, n) for n in ("best", "wait", "cooldown_counter")}

@@ -64,7 +64,7 @@ class EarlyStopping(MonitorCallback):
         self._reset()
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        value = self.monitored(logs)
+        value = self.get_monitor_value(logs)
         if value is None or epoch < self.start_from_epoch:
             return
         if self.restore_best_weights and self.best_weights is None:
@@ -81,6 +81,10 @@ class EarlyStopping(MonitorCallback):
         if self.wait >= self.patience and epoch > 0:
             self.stopped_epoch = epoch
             self.model.stop_training = True
+
+    def get_monitor_value(self, logs: Logs | None) -> float | None:
+        """The value to compare, from the logs of an epoch; override it to watch another."""
+        return self.monitored(logs)
 
     def _keep_weights(self, epoch: int) -> None:
         self.best_epoch = epoch

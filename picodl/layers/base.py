@@ -15,7 +15,7 @@ from picodl import config, naming, regularizers, symbolic, tree
 from picodl.config import thread
 from picodl.layers.description import DescribedModule, bound_arguments
 from picodl.layers.input_spec import InputSpec
-from picodl.layers.shapes import as_shape, map_shapes
+from picodl.layers.shapes import as_shape, is_regular, map_shapes
 from picodl.layers.signature import CallSignature
 from picodl.symbolic import Spec, Step, Symbol
 from picodl.tensor import Tensor
@@ -51,6 +51,7 @@ def tracked(build: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             del self._building
             self.built = True
+            self._path = "/".join(thread.names)
             self._build_shapes = (shapes, named)
 
     return wrapper
@@ -252,7 +253,7 @@ class Layer(DescribedModule):
             )
         if isinstance(x, (list, tuple)):
             if x and all(isinstance(p, (int, float, list, tuple)) for p in x):
-                return self._ready(np.asarray(x)) if _is_regular(x) else x
+                return self._ready(np.asarray(x)) if is_regular(x) else x
             return type(x)(self._ready(p) for p in x) if not hasattr(x, "_fields") else x
         if isinstance(x, dict):
             return {key: self._ready(p) for key, p in x.items()}
@@ -358,7 +359,10 @@ class Layer(DescribedModule):
             for part in vars(module).values()
             if hasattr(part, "get_state") and hasattr(part, "set_state")
         ]
-        with config.thread_values(losses=[]):
+        names = thread.names
+        if not self._called and names[-1:] == (self.name,):
+            names = names[:-1]  # the first call opens the scope itself
+        with config.thread_values(losses=[], names=names):
             try:
                 return symbolic.infer(self, args, kwargs)
             except Exception:
@@ -479,15 +483,3 @@ def _plain_array(layer: Layer, x: Any) -> Any:
             "Fill them first, as in x.filled(0)."
         )
     return np.asarray(x)
-
-
-def _is_regular(x: Any) -> bool:
-    first = x
-    while isinstance(first, (list, tuple)) and first:
-        first = first[0]
-    if not isinstance(first, (int, float, np.generic)):
-        return False  # Tensors in lists keep what was recorded
-    try:
-        return np.asarray(x).dtype.kind in "fiub"
-    except ValueError:
-        return False

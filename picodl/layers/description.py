@@ -19,13 +19,27 @@ _FOREIGN_KEYS = {
 
 
 class DescribedModule(WeightedModule):
-    """The part of Layer that writes and reads configs."""
+    """The part of Layer that tells about it, and that writes and reads configs."""
 
     activity_regularizer: Any
+    _path: str | None = None
     _auto_config: Config | None = None
     _build_shapes: tuple[tuple[Any, ...], dict[str, Any]]
 
     build: Any
+
+    @property
+    def path(self) -> str | None:
+        """The names of the layers it was built in and its own, as "model/block/dense"; None before,
+        and for layers that have nothing to build."""
+        return self._path
+
+    @property
+    def metrics(self) -> list[Any]:
+        """The Metric objects in attributes of this layer and of those inside."""
+        from picodl.metrics.base import own_metrics
+
+        return own_metrics(self)
 
     def get_config(self) -> Config:
         """What is needed to make an equal layer: `type(layer).from_config(config)`.

@@ -98,6 +98,11 @@ class InputSpec:
     def get_config(self) -> dict[str, Any]:
         return {key: value for key, value in vars(self).items() if key[0] != "_"}
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> InputSpec:
+        """A new one from what `get_config` gave."""
+        return cls(**config)
+
 
 def _refuse(layer: Any, expects: str, shape: Shape, advice: str = "") -> None:
     text = f'{type(layer).__name__} layer "{layer.name}" {expects}, but received shape {shape}.'

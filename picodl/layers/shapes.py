@@ -34,3 +34,16 @@ def map_shapes(function: Callable[[Shape], Any], shapes: Any) -> Any:
             return function(tuple(shapes))
         return type(shapes)(map_shapes(function, s) for s in shapes)
     return shapes
+
+
+def is_regular(x: Any) -> bool:
+    """Whether nested lists of numbers make one array."""
+    first = x
+    while isinstance(first, (list, tuple)) and first:
+        first = first[0]
+    if not isinstance(first, (int, float, np.generic)):
+        return False  # Tensors in lists keep what was recorded
+    try:
+        return np.asarray(x).dtype.kind in "fiub"
+    except ValueError:
+        return False

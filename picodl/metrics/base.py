@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from picodl import config
+from picodl import config, tree
 from picodl.losses.base import Loss, columns, is_loss_function, spread
 from picodl.module import Parameter
 from picodl.naming import auto_name, to_snake_case
@@ -344,3 +344,15 @@ def with_mask(y: Any, sample_weight: Any) -> Any:
     weight = plain(sample_weight)
     wide, narrow = (mask, weight) if mask.ndim >= weight.ndim else (weight, mask)
     return wide * spread(narrow, wide.shape, "sample_weight")
+
+
+def own_metrics(layer: Any) -> list[Any]:
+    """The Metric objects in attributes (and lists and dicts) of a layer and of those inside it."""
+    found: dict[int, Any] = {}
+    for module in layer.modules():
+        for name, part in vars(module).items():
+            if not name.startswith(("_compiled", "_own")):
+                for leaf in tree.flatten(part) if tree.is_nested(part) else (part,):
+                    if isinstance(leaf, Metric):
+                        found[id(leaf)] = leaf
+    return list(found.values())

@@ -11,7 +11,7 @@ from picodl.layers.shapes import as_shape, map_shapes
 from picodl.models.graph import Graph
 from picodl.models.state_tree import get_state_tree, set_state_tree
 from picodl.models.trainer import Trainer
-from picodl.naming import suggest
+from picodl.naming import scoped, suggest
 from picodl.typing import Config
 
 
@@ -55,6 +55,7 @@ class Model(Trainer):
         self.output_names = graph.output_names
         self.built = True
         self._called = True
+        self._path = scoped(self.name)
         self._build_shapes = ((graph.input_shape,), {})
 
     def build(self, input_shape: Any = None) -> None:

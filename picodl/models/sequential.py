@@ -124,6 +124,7 @@ class Sequential(Model):
         self._graph = Graph(self._source.output, x, self.name)
         self.output_names = self._graph.output_names
         self.built = self._called = True
+        self._path = naming.scoped(self.name)
         self._build_shapes = ((self._source.batch_shape,), {})
 
     def build(self, input_shape: Any = None) -> None:

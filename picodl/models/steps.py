@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from picodl import metrics, optimizers, tree
+from picodl import optimizers, tree
 from picodl.config import thread
 from picodl.layers.base import Layer
+from picodl.metrics.base import own_metrics
 from picodl.models.compiled import CompiledLoss, CompiledMetrics, as_number
 from picodl.naming import suggest
 from picodl.tensor import Tensor, gradients, no_grad
@@ -314,18 +315,6 @@ class Steps(Layer):
     def loss(self) -> Any:
         """The loss given to compile()."""
         return None if self._compiled_loss is None else self._compiled_loss.given
-
-
-def own_metrics(model: Any) -> list[Any]:
-    """The Metric objects in attributes (and lists and dicts) of a model and its layers."""
-    found: dict[int, Any] = {}
-    for module in model.modules():
-        for name, part in vars(module).items():
-            if not name.startswith(("_compiled", "_own")):
-                for leaf in tree.flatten(part) if tree.is_nested(part) else (part,):
-                    if isinstance(leaf, metrics.Metric):
-                        found[id(leaf)] = leaf
-    return list(found.values())
 
 
 def _unpack(data: Any) -> tuple[Any, Any, Any]:
