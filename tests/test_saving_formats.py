@@ -358,3 +358,13 @@ def test_loading_makes_no_random_numbers_and_no_lasting_state(tmp_path):
     with pytest.raises(ValueError, match="Unknown"):
         saving.deserialize_keras_object({"class_name": "Nope", "config": {}})
     assert P.config.thread.shared is None
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">i2"])
+def test_arrays_of_the_other_byte_order_are_read_by_value(dtype, tmp_path):
+    model = P.Sequential([P.Input((2,)), layers.Dense(2)])
+    kernel = np.arange(4, dtype=dtype).reshape(2, 2)
+    np.savez(tmp_path / "w.npz", kernel, np.ones(2, dtype))
+    model.load_weights(tmp_path / "w.npz")
+    np.testing.assert_array_equal(model.get_weights()[0], [[0, 1], [2, 3]])
+    np.testing.assert_array_equal(model.get_weights()[1], [1, 1])

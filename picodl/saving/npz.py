@@ -39,7 +39,9 @@ class Member:
 
     def read(self, out: Array) -> None:
         """Read the values; the archive's CRC is checked at their end."""
-        target = np.empty(self.shape, self.dtype, order="F") if self.fortran else out
+        as_stored = not self.fortran and self.dtype.isnative
+        order = "F" if self.fortran else "C"
+        target = out if as_stored else np.empty(self.shape, self.dtype, order=order)  # type: ignore[call-overload]
         data = target.T if self.fortran else target
         size = self.start + target.nbytes
         with self.archive.stream(self.member, size) as file:
