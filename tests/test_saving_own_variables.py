@@ -63,6 +63,9 @@ class Demanding(layers.Layer):
     def save_own_variables(self, store):
         store[self.kept[0]] = self.kept[1]
 
+    def load_own_variables(self, store):
+        self.store = store
+
 
 CUSTOM = {"Counted": Counted, "Quantized": Quantized, "Demanding": Demanding}
 
@@ -103,6 +106,60 @@ def saved(request, tmp_path):
         return other
 
     return through
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        np.zeros((0, 3)),
+        np.array(3),
+        np.arange(4, dtype="uint64"),
+        np.ones(2, "float16"),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.arange(3, dtype=">f8"),
+        np.arange(4)[::-1],
+        np.array([np.nan]),
+    ],
+    ids=lambda a: f"{a.dtype}{a.shape}",
+)
+def test_arrays_of_all_kinds_come_back(kept, saved):
+    model = small(Demanding)
+    model.layers[1].kept = ("an array.npy", kept)
+    layer = saved(model, small(Demanding)).layers[1]
+    np.testing.assert_array_equal(layer.store["an array.npy"], kept)
+    assert layer.store["an array.npy"].dtype == kept.dtype.newbyteorder("=")
+
+
+def test_a_subclassed_model_can_keep_arrays_too(tmp_path):
+    class Whole(models.Model):
+        def __init__(self, **options):
+            super().__init__(**options)
+            self.dense = layers.Dense(2)
+            self.note = np.zeros(1)
+
+        def call(self, x):
+            return self.dense(x)
+
+        def save_own_variables(self, store):
+            store["note"] = self.note
+
+        def load_own_variables(self, store):
+            self.note = store["note"]
+
+    model, x = Whole(), np.ones((1, 2), "float32")
+    y, model.note = model.predict(x, verbose=0), np.array([4.0])
+    model.save(tmp_path / "m.keras")
+    again = models.load_model(tmp_path / "m.keras", custom_objects={"Whole": Whole})
+    assert again.note[0] == 4
+    np.testing.assert_array_equal(again.predict(x, verbose=0), y)
+
+
+def test_a_config_that_asks_for_absurd_sizes_is_refused(tmp_path):
+    small(Quantized, units=3).save(tmp_path / "m", zipped=False)
+    config = tmp_path / "m" / "config.json"
+    config.write_text(config.read_text().replace('"units": 3', '"units": 1000000000'))
+    with pytest.raises(saving.FileError, match="ask for 11444 MiB that the file does not hold"):
+        models.load_model(tmp_path / "m", custom_objects=CUSTOM)
 
 
 def test_the_file_is_laid_out_as_in_keras(tmp_path):
@@ -210,7 +267,8 @@ def test_what_no_file_can_hold_is_refused_when_saving(kept, error, said, tmp_pat
     assert path.read_bytes() == b"old"
 
 
-def test_arrays_that_nobody_takes_are_refused(tmp_path):
+def test_arrays_that_nobody_takes_are_refused(tmp_path, monkeypatch):
+    monkeypatch.delattr(Demanding, "load_own_variables")
     path = str(tmp_path / "w.weights.h5")
     model = Sequential([Input((2,)), Demanding(name="d")])
     model.save_weights(path)

@@ -80,10 +80,11 @@ def check_sizes(groups: Iterable[Mapping[str, Any]], size: int) -> None:
         FileError: if they do, and take more than 64 MiB.
     """
     items = [item for group in groups for item in group.values()]
-    needed = sum(item.dtype.itemsize * math.prod(item.shape) for item in items)
-    if needed > max(size, _FREE):
+    sizes = [item.dtype.itemsize * math.prod(item.shape) for item in items]
+    if sum(sizes) > max(size, _FREE):
+        largest = items[sizes.index(max(sizes))]
         raise FileError(
-            f"{items[0].name} and the other arrays that layers load themselves take {needed} "
+            f"{largest.name} and the other arrays that layers load themselves take {sum(sizes)} "
             f"bytes, but the file has {size}: more than it can hold is refused."
         )
     for item in items:
