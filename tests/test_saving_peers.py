@@ -215,3 +215,43 @@ def test_torch_weights_give_torch_numbers(name):
         want = net(torch.tensor(given))
     want = (want[0] if isinstance(want, tuple) else want).numpy()
     np.testing.assert_allclose(model.predict(x, verbose=0), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("ending", [".keras", ".weights.h5"])
+@pytest.mark.parametrize("writer", ["picodl", "keras"])
+def test_what_layers_keep_themselves_is_read_on_the_other_side(writer, ending, keras, tmp_path):
+    def kind(K):
+        class Counted(K.layers.Layer):
+            seen = np.zeros(3)
+
+            def build(self, shape):
+                self.scale = self.add_weight(shape=(6,), name="scale")
+
+            def call(self, x):
+                return x * self.scale
+
+            def save_own_variables(self, store):
+                super().save_own_variables(store)
+                store["seen"] = self.seen
+
+            def load_own_variables(self, store):
+                self.seen = store["seen"]
+                super().load_own_variables({k: store[k] for k in store.keys() if k != "seen"})  # noqa: SIM118
+
+        return Counted
+
+    here, there = (P, keras) if writer == "picodl" else (keras, P)
+    custom = kind(there)
+    model = here.Sequential([here.Input((6,)), kind(here)(), here.layers.Dense(3)])
+    model.layers[0].seen = np.array([1.0, 2.0, 3.0])
+    path = str(tmp_path / f"x{ending}")
+    if ending == ".keras":
+        model.save(path)
+        other = there.models.load_model(path, custom_objects={"Counted": custom})
+    else:
+        model.save_weights(path)
+        other = there.Sequential([there.Input((6,)), custom(), there.layers.Dense(3)])
+        other.load_weights(path)
+    np.testing.assert_array_equal(other.layers[0].seen, [1, 2, 3])
+    a, b = (np.asarray(m.predict(X, verbose=0)) for m in (model, other))
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
