@@ -17,6 +17,7 @@ from picodl.layers.description import DescribedModule, bound_arguments
 from picodl.layers.input_spec import InputSpec
 from picodl.layers.shapes import as_shape, is_regular, map_shapes
 from picodl.layers.signature import CallSignature
+from picodl.parallel import blas_single_thread
 from picodl.symbolic import Spec, Step, Symbol
 from picodl.tensor import Tensor
 from picodl.typing import Config, Shape
@@ -25,6 +26,7 @@ _build_lock = threading.RLock()
 
 _BY_CALL, _BY_FORWARD = 1, 2
 _TRAINING = {"training"}
+_GUARDED = 2048  # elements of the input, from which on BLAS is held to one thread: 2 us
 
 # what Layer.__init__ sets: without them, a subclass forgot to call it
 _MADE_BY_INIT = {"name", "_rounds", "_dtype", "_trainable", "autocast", "activity_regularizer"}
@@ -201,6 +203,10 @@ class Layer(DescribedModule):
         if signature.training:
             kwargs["training"] = training
         outermost = thread.losses is None
+        # small products are faster on one thread, and large ones are spread by picodl itself
+        guarded = outermost and getattr(args[0] if args else None, "size", 0) >= _GUARDED
+        if guarded:
+            blas_single_thread().__enter__()
         if outermost:
             thread.losses = []
         thread.training = training
@@ -225,6 +231,8 @@ class Layer(DescribedModule):
             if outermost:
                 thread.finished = thread.losses or []
                 thread.losses = None
+            if guarded:
+                blas_single_thread().__exit__()
         if mask is not None or (self.supports_masking and signature.makes_masks):
             self._pass_mask(args, mask, y)
         return y

@@ -168,9 +168,8 @@ class Sequential(Model):
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         """The layers applied one after the other."""
-        graph = self._graph
-        x = inputs
-        if graph is not None and x is not None:
+        x, graph = inputs, self._graph
+        if graph is not None and x is not None and x.shape[1:] != graph.plain_shape:
             x = graph._fitted(0, x)
         for layer in self._layers:
             x = layer(x)
