@@ -222,7 +222,7 @@ def test_a_file_without_the_arrays_is_refused(tmp_path):
     with h5py.File(path, "w") as file:
         file["layers/dense/vars/0"] = np.ones((2, 2), "float32")
         file["layers/dense/vars/1"] = np.ones(2, "float32")
-    with pytest.raises(saving.FileError, match="KeyError: 'seen' The file holds for it: nothing"):
+    with pytest.raises(saving.FileError, match="KeyError: 'seen'; the file holds for it: nothing"):
         small().load_weights(path)
 
 

@@ -122,8 +122,8 @@ class Loader:
         except Exception as error:
             said = (
                 f'layer "{self.owner.name}" ({type(self.owner).__name__}) did not load its '
-                f"variables: {type(error).__name__}: {error} The file holds for it: "
-                f"{names or 'nothing'}."
+                f"variables: {type(error).__name__}: {str(error).rstrip('.')}; the file holds "
+                f"for it: {names or 'nothing'}."
             )
             if not self.skip:
                 raise FileError(said) from error
