@@ -6,6 +6,7 @@ The classes and the checks of shapes are in picodl/losses.
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Callable
@@ -260,6 +261,12 @@ def huber_error(target: Tensor, output: Tensor, delta: float = 1.0) -> Tensor:
     return record(y, (target, output), backward, _composed_huber(delta))
 
 
+@functools.lru_cache(maxsize=16)
+def _row_starts(n: int, k: int) -> Array:
+    """Where each of n rows of k elements begins in the flat array."""
+    return np.arange(0, n * k, k)
+
+
 def mean_sparse_crossentropy(target: Array, output: Tensor) -> Tensor:
     """The mean of -log p of the class with the given number, from logits with the classes last:
     what classifiers are trained with, in one op.
@@ -274,11 +281,10 @@ def mean_sparse_crossentropy(target: Array, output: Tensor) -> Tensor:
     a = output.data
     k = a.shape[-1]
     labels = class_numbers("sparse_categorical_crossentropy", target, a.shape[:-1], k)
-    rows = a.reshape(-1, k)
+    rows = a if a.ndim == 2 else a.reshape(-1, k)
     n = len(rows)
-    at = np.arange(0, rows.size, k)
-    at += labels.reshape(-1)
-    e = rows - rows.max(1, keepdims=True)
+    at = _row_starts(n, k) + labels.reshape(-1)
+    e = rows - np.maximum.reduce(rows, 1, keepdims=True)
     total = np.add.reduce(e.take(at))
     np.exp(e, out=e)
     s = np.add.reduce(e, 1)

@@ -37,7 +37,7 @@ class Settings:
         self.constants: tuple[Array, ...] = ()
         self.minus_decay: Any = None  # what weight decay adds to a weight, as a fraction of it
         self._numbers: tuple[float, ...] = ()
-        self._store = np.zeros(0, dtype)
+        self._store: Any = np.zeros(0, dtype)
         self._format = ""
 
     def set(self, numbers: tuple[float, ...], learning_rate: float) -> None:
