@@ -222,6 +222,7 @@ softsign_pair = Pair(
 
 # -------------------------------------------------------------------- gelu
 
+_SIGN = np.array(1 << 31, np.uint32)
 _SQRT_HALF = math.sqrt(0.5)
 _INV_SQRT_TAU = 1 / math.sqrt(2 * math.pi)
 
@@ -259,7 +260,8 @@ def _gelu_forward(z: Array) -> tuple[Array, Any]:
     np.exp(density, out=density)
     tail *= density
     cdf = np.subtract(_HALF, tail, out=tail)
-    np.copysign(cdf, z, out=cdf)
+    bits = cdf.view(np.uint32)
+    bits |= z.view(np.uint32) & _SIGN  # copysign in a third of its time
     cdf += _HALF
     return np.multiply(z, cdf, out=size), (z, cdf, density)
 
