@@ -68,7 +68,8 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         unbroken, broken = Path(folder) / "unbroken", Path(folder) / "broken"
-        start(unbroken, options.epochs).wait()
+        if start(unbroken, options.epochs).wait():
+            raise SystemExit("The unbroken training failed; see its error above.")
         kills = 0
         while not (broken / "weights.npz").exists():
             child = start(broken, options.epochs)
