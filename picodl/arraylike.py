@@ -264,6 +264,7 @@ def holds_floats(result: Any) -> bool:
 
 
 def holds_tensor(data: Any) -> bool:
+    """Whether a Tensor or symbolic value lies in nested lists or tuples."""
     return any(
         isinstance(x, ArrayLike) or (isinstance(x, (list, tuple)) and holds_tensor(x)) for x in data
     )

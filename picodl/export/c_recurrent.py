@@ -14,6 +14,7 @@ _CELLS = {"SimpleRNN": ("simple_rnn", 1, 3), "LSTM": ("lstm", 4, 10), "GRU": ("g
 
 
 def recurrent(call: Call, w: Writer) -> None:
+    """Write the loop over time of an LSTM, GRU or SimpleRNN."""
     if getattr(call.layer, "stateful", False):
         raise ValueError(f'The layer "{call.name}" is stateful, which cannot be exported.')
     _run_cell(call, w, call.layer, w.place(call.output), call.name)
@@ -55,6 +56,7 @@ def _run_cell(call: Call, w: Writer, layer: Any, target: str, name: str, offset:
 
 
 def bidirectional(call: Call, w: Writer) -> None:
+    """Write both directions and what merges them."""
     layer, mode = call.layer, call.layer.merge_mode
     if mode not in ("concat", "sum", "mul", "ave"):
         raise ValueError(
@@ -85,11 +87,13 @@ def bidirectional(call: Call, w: Writer) -> None:
 
 
 def scale_call(w: Writer, source: str, size: int, scale: float, shift: float, target: str) -> None:
+    """Write target = scale * source + shift, by the element."""
     factors = [w.array(name, np.array([v])) for name, v in (("factor", scale), ("offset", shift))]
     w.call("scale_shift", source, size, 1, *factors, target)
 
 
 def permute_call(w: Writer, source: str, sizes: Any, strides: Any, target: str) -> None:
+    """Write a copy in another order of axes: sizes and source strides, up to four of each."""
     missing = 4 - len(sizes)
     size = ", ".join(map(str, (*(1,) * missing, *sizes)))
     stride = ", ".join(map(str, (*(0,) * missing, *strides)))

@@ -14,6 +14,7 @@ def as_image(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def per_axis(value: Any, rank: int) -> tuple[int, int]:
+    """A window's height and width; one dimension is a single row."""
     values = (value,) * rank if isinstance(value, int) else tuple(value)
     return (1, values[0]) if rank == 1 else (values[0], values[1])
 

@@ -17,6 +17,7 @@ _CELL_FUNCTIONS = {"tanh": "Tanh", "sigmoid": "Sigmoid", "relu": "Relu"}
 
 
 def recurrent(call: Call, b: Builder) -> None:
+    """Add the operator of an LSTM, GRU or SimpleRNN."""
     layer = call.layer
     if getattr(layer, "stateful", False):
         raise ValueError(f'The layer "{call.name}" is stateful, which cannot be exported.')
@@ -80,6 +81,7 @@ def _reverse(b: Builder, x: str) -> str:
 
 
 def bidirectional(call: Call, b: Builder) -> None:
+    """Add both directions and what merges them."""
     layer = call.layer
     operators = {"sum": "Add", "mul": "Mul", "ave": "Mean"}
     parts = [

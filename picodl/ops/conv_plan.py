@@ -173,6 +173,7 @@ def _hashable(value: Any) -> Any:
 
 
 def plan_of(shape: Any, kernel: Any, strides: Any, padding: Any, dilation: Any) -> Convolution:
+    """The plan of a convolution over arrays of this shape (batch, *spatial, channels), kept."""
     return _cached_plan(
         shape[1:], kernel, _hashable(strides), _hashable(padding), _hashable(dilation)
     )
@@ -237,6 +238,7 @@ def transposed_axis(
 def transposed_plan_of(
     shape: Any, kernel: Any, strides: Any, padding: Any, output_padding: Any, dilation: Any
 ) -> Convolution:
+    """The plan of the convolution whose transposition this is."""
     rank = len(kernel) - 2
     if rank < 1 or len(shape) != rank + 2 or shape[-1] != kernel[-1]:
         raise ValueError(
