@@ -17,20 +17,22 @@ if TYPE_CHECKING:
     from picodl import layers, losses, metrics, models, ops, optimizers, preprocessing
     from picodl import random, regularizers
     from picodl import saving, scalar, tensor, testing, tree, utils, visualize, wrappers
-    from picodl.config import DTypePolicy
+    from picodl.config import DTypePolicy, device
     from picodl.gradient import grad, jacobian, per_sample_grad, value_and_grad
     from picodl.initializers import Initializer
     from picodl.inspection import explain
     from picodl.layers import Input, InputSpec, Layer
     from picodl.losses import Loss
     from picodl.metrics import Metric
-    from picodl.models import Functional, Model, Sequential
+    from picodl.models import Function, Functional, Model, Sequential
     from picodl.module import Module, Variable
     from picodl.naming import name_scope
+    from picodl.operation import Operation
     from picodl.ops import custom_gradient
     from picodl.optimizers import Optimizer
     from picodl.population import Population
     from picodl.regularizers import Regularizer
+    from picodl.stateless import StatelessScope
     from picodl.symbolic import KerasTensor
     from picodl.tensor import Tensor, enable_grad, no_grad
 
@@ -43,34 +45,36 @@ _MODULES = [
     "tensor", "testing", "tree", "utils", "visualize", "wrappers",
 ]  # fmt: skip
 _NAMES = {
-    "config": "DTypePolicy",
+    "config": "DTypePolicy device",
     "gradient": "grad jacobian per_sample_grad value_and_grad",
     "initializers": "Initializer",
     "inspection": "explain",
     "layers": "Input InputSpec Layer",
     "losses": "Loss",
     "metrics": "Metric",
-    "models": "Functional Model Sequential",
+    "models": "Function Functional Model Sequential",
     "module": "Module Variable",
     "naming": "name_scope",
+    "operation": "Operation",
     "ops": "custom_gradient",
     "optimizers": "Optimizer",
     "population": "Population",
     "regularizers": "Regularizer",
+    "stateless": "StatelessScope",
     "symbolic": "KerasTensor",
     "tensor": "Tensor enable_grad no_grad",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
-    "DTypePolicy", "Functional", "Initializer", "Input", "InputSpec", "KerasTensor", "Layer",
-    "Loss", "Metric", "Model", "Module", "Optimizer", "Population", "Regularizer", "Sequential",
-    "Tensor", "Variable", "activations", "backend", "callbacks", "config", "constraints",
-    "custom_gradient", "datasets", "distillation", "enable_grad", "explain", "export", "grad",
-    "initializers", "jacobian", "layers", "losses", "metrics", "models", "name_scope", "no_grad",
-    "ops", "optimizers", "per_sample_grad", "preprocessing", "random", "regularizers", "saving",
-    "scalar", "tensor", "testing", "tree", "utils", "value_and_grad", "version", "visualize",
-    "wrappers",
+    "DTypePolicy", "Function", "Functional", "Initializer", "Input", "InputSpec", "KerasTensor",
+    "Layer", "Loss", "Metric", "Model", "Module", "Operation", "Optimizer", "Population",
+    "Regularizer", "Sequential", "StatelessScope", "Tensor", "Variable", "activations", "backend",
+    "callbacks", "config", "constraints", "custom_gradient", "datasets", "device", "distillation",
+    "enable_grad", "explain", "export", "grad", "initializers", "jacobian", "layers", "losses",
+    "metrics", "models", "name_scope", "no_grad", "ops", "optimizers", "per_sample_grad",
+    "preprocessing", "random", "regularizers", "saving", "scalar", "tensor", "testing", "tree",
+    "utils", "value_and_grad", "version", "visualize", "wrappers",
 ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from picodl.config import (
     backend,
+    device,
     epsilon,
     floatx,
     image_data_format,
@@ -17,14 +18,19 @@ from picodl.config import (
 )
 from picodl.helpers import clear_session, is_keras_tensor, standardize_dtype
 from picodl.naming import get_uid
+from picodl.stateless import StatelessScope, get_stateless_scope, in_stateless_scope
 
 __all__ = [
+    "StatelessScope",
     "backend",
     "clear_session",
+    "device",
     "epsilon",
     "floatx",
+    "get_stateless_scope",
     "get_uid",
     "image_data_format",
+    "in_stateless_scope",
     "is_float_dtype",
     "is_int_dtype",
     "is_keras_tensor",

@@ -38,6 +38,7 @@ class _Thread(threading.local):
     decoding: Any = None  # what layers remember between the tokens of generate()
     custom_objects: tuple[Any, ...] = ()  # custom_object_scope()
     shared: dict[Any, Any] | None = None  # objects met while a config is written or read
+    stateless: Any = None  # the StatelessScope around the calls in progress
     unmade: list[Any] | None = None  # parameters laid out without memory while a file is read
 
 
@@ -102,6 +103,18 @@ def set_backend(backend: str) -> None:
     """
     if backend != "numpy":
         raise ValueError(f'picodl computes with numpy only; received set_backend("{backend}").')
+
+
+@contextlib.contextmanager
+def device(device_name: str) -> Iterator[None]:
+    """Accept "cpu" and "cpu:0" as the place to compute, and refuse everything else.
+
+    Raises:
+        ValueError: for another device.
+    """
+    if str(device_name).lower() not in ("cpu", "cpu:0", "/cpu:0", "/device:cpu:0"):
+        raise ValueError(f'picodl computes on the CPU only; received device("{device_name}").')
+    yield
 
 
 def floatx() -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from picodl import config
+from picodl.config import thread
 from picodl.naming import auto_name, scoped
 from picodl.tensor import Tensor, creation_number
 from picodl.typing import Array
@@ -54,9 +55,9 @@ class Parameter(Tensor):
                 raise ValueError(
                     f"Variable {name!r}: a callable initializer needs a shape; received shape=None."
                 )
-            if config.thread.unmade is not None:  # a file with the values is being read
+            if thread.unmade is not None:  # a file with the values is being read
                 data = np.broadcast_to(np.zeros((), dtype), tuple(shape))
-                config.thread.unmade.append((self, initializer))
+                thread.unmade.append((self, initializer))
             else:
                 data = np.array(Tensor(initializer(tuple(shape), dtype=dtype.name)).data, dtype)
             if data.shape != tuple(shape):
@@ -113,7 +114,9 @@ class Parameter(Tensor):
                 f"The variable {self.path} has shape {self.data.shape}, but was assigned values of "
                 f"shape {new.shape}."
             )
-        if self.data.flags.writeable:
+        if thread.stateless is not None:
+            thread.stateless.add_update((self, new))
+        elif self.data.flags.writeable:
             self.data[...] = new
         else:  # laid out without memory so far
             self.data = np.array(new, self.data.dtype)

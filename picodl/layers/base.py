@@ -13,14 +13,15 @@ import numpy as np
 
 from picodl import config, naming, regularizers, symbolic, tree
 from picodl.config import thread
-from picodl.layers.description import DescribedModule, bound_arguments
+from picodl.layers.description import DescribedModule
 from picodl.layers.input_spec import InputSpec
 from picodl.layers.shapes import as_shape, is_regular, map_shapes
 from picodl.layers.signature import CallSignature
+from picodl.operation import bound_arguments
 from picodl.parallel import blas_single_thread
 from picodl.symbolic import Spec, Step, Symbol
 from picodl.tensor import Tensor
-from picodl.typing import Config, Shape
+from picodl.typing import Shape
 
 _build_lock = threading.RLock()
 
@@ -88,7 +89,6 @@ class Layer(DescribedModule):
     computes = True  # False for models: only the layers inside do
     input_spec: Any = None
     _signature: CallSignature | None = None
-    _auto_config: Config | None = None
     _called = False
     _quick = 0  # whether calls may take the short path, and what they run
     _building: bool
@@ -104,7 +104,7 @@ class Layer(DescribedModule):
             cls.build = tracked(cls.__dict__["build"])  # type: ignore[method-assign]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        self = super().__new__(cls)
+        self = object.__new__(cls)
         if cls.get_config is DescribedModule.get_config and cls.__init__ is not Layer.__init__:
             self._auto_config = bound_arguments(cls, self, args, kwargs)
         return self
@@ -384,26 +384,6 @@ class Layer(DescribedModule):
                 for generator, state in generators:
                     generator.set_state(state)
 
-    @property
-    def input(self) -> Any:
-        """The Symbol (or structure of Symbols) this layer was first called on in a graph."""
-        step = self._only_step("input")
-        return step.args[0] if step.args else next(iter(step.kwargs.values()))
-
-    @property
-    def output(self) -> Any:
-        """The Symbol (or structure of Symbols) this layer gave when it was first called on one."""
-        return self._only_step("output").outputs
-
-    def _only_step(self, what: str) -> Step:
-        steps = vars(self).get("_steps") or []
-        if not steps:
-            raise AttributeError(
-                f'{type(self).__name__} "{self.name}" has no {what}: it was never called on the '
-                "symbols of a model."
-            )
-        return steps[0]
-
     # ---------------------------------------------------------------- losses
 
     def add_loss(self, loss: Any) -> None:
@@ -417,14 +397,17 @@ class Layer(DescribedModule):
                 f'{type(self).__name__} "{self.name}": add_loss() belongs inside call(), where the '
                 "loss of one batch is computed."
             )
-        thread.losses.extend((self, value) for value in tree.flatten(loss))
+        losses = tree.flatten(loss)
+        thread.losses.extend((self, value) for value in losses)
+        if thread.stateless is not None and thread.stateless.collect_losses:
+            thread.stateless.losses.extend(losses)
 
     def _penalise(self, y: Any) -> None:
         for part in tree.flatten(y):
             penalty = self.activity_regularizer(part)
             if part.ndim > 0:
                 penalty = penalty / max(1, part.shape[0])
-            thread.losses.append((self, penalty))  # type: ignore[union-attr]
+            self.add_loss(penalty)
 
     @property
     def losses(self) -> list[Any]:
@@ -451,11 +434,6 @@ class Layer(DescribedModule):
     def variable_dtype(self) -> str:
         """The dtype of the weights."""
         return self.dtype_policy.variable_dtype
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(vars(self))
-        state.pop("_steps", None)  # symbols refer to each other; models keep their own list
-        return state
 
     def __getattr__(self, name: str) -> Any:
         if name in _MADE_BY_INIT and "dtype_policy" not in vars(self):

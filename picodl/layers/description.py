@@ -8,6 +8,7 @@ from typing import Any
 from picodl import regularizers
 from picodl.layers.shapes import as_shape
 from picodl.layers.weights import WeightedModule
+from picodl.operation import Operation, plain_arguments
 from picodl.typing import Config
 
 # keys that other versions of Keras write and that mean nothing here
@@ -18,12 +19,11 @@ _FOREIGN_KEYS = {
 }  # fmt: skip
 
 
-class DescribedModule(WeightedModule):
+class DescribedModule(WeightedModule, Operation):
     """The part of Layer that tells about it, and that writes and reads configs."""
 
     activity_regularizer: Any
     _path: str | None = None
-    _auto_config: Config | None = None
     _build_shapes: tuple[tuple[Any, ...], dict[str, Any]]
 
     build: Any
@@ -61,13 +61,7 @@ class DescribedModule(WeightedModule):
         if self.activity_regularizer is not None:
             base["activity_regularizer"] = regularizers.serialize(self.activity_regularizer)
         if type(self).get_config is DescribedModule.get_config and self._auto_config is not None:
-            for key, value in self._auto_config.items():
-                if not _is_plain(value):
-                    raise NotImplementedError(
-                        f"{type(self).__name__} takes the argument {key!r}, which is not a plain "
-                        "value, so it must define get_config() to be saved or cloned."
-                    )
-                base.setdefault(key, value)
+            base = {**plain_arguments(self), **base}
         return base
 
     @classmethod
@@ -92,30 +86,3 @@ class DescribedModule(WeightedModule):
                 self.build(**{k: as_shape(s) for k, s in config["shapes_dict"].items()})
             elif config.get("input_shape") is not None:
                 self.build(as_shape(config["input_shape"]))
-
-
-def bound_arguments(cls: Any, self: Any, args: Any, kwargs: Any) -> Config | None:
-    """The arguments of a constructor call by name; None if they do not fit it."""
-    try:
-        bound = inspect.signature(cls.__init__).bind(self, *args, **kwargs)
-    except TypeError:
-        return None  # the constructor itself will say what is wrong
-    bound.apply_defaults()
-    found: Config = {}
-    for name, value in list(bound.arguments.items())[1:]:
-        kind = bound.signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_KEYWORD:
-            found.update(value)
-        elif kind is not inspect.Parameter.VAR_POSITIONAL:
-            found[name] = value
-    for common in ("name", "trainable", "dtype", "activity_regularizer", "autocast"):
-        found.pop(common, None)
-    return found
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
-    if isinstance(value, (list, tuple)):
-        return all(_is_plain(v) for v in value)
-    return value is None or isinstance(value, (bool, int, float, str))

@@ -13,6 +13,7 @@ from picodl import initializers, naming, regularizers
 from picodl.config import DTypePolicy, thread
 from picodl.layers.shapes import as_shape
 from picodl.module import Module, Parameter, _trainable_then_older
+from picodl.stateless import substituted
 from picodl.tensor import Tensor
 from picodl.typing import Array
 
@@ -198,7 +199,59 @@ class WeightedModule(Module):
                     f"set_weights received an array of shape {value.shape}."
                 )
         for weight, value in zip(own, new, strict=True):
-            weight.data[...] = value
+            weight.assign(value)
+
+    def stateless_call(
+        self,
+        trainable_variables: Sequence[Any],
+        non_trainable_variables: Sequence[Any],
+        *args: Any,
+        return_losses: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """The layer called with other values for its variables, which stay as they are.
+
+        The outputs can be differentiated with respect to values that are Tensors. Random generators
+        and the states of stateful recurrent layers are no variables and go on as in any call.
+        Another thread must not use the layer meanwhile.
+
+        Args:
+            trainable_variables: one value for each of `trainable_variables`.
+            non_trainable_variables: one value for each of `non_trainable_variables`.
+            *args, **kwargs: what the layer is called on.
+            return_losses: whether to give the layer's `losses` as well.
+
+        Returns: (outputs, non-trainable values after the call), or with the losses as a third part.
+
+        Raises:
+            ValueError: if there are too many or too few values, or a shape differs, or the layer
+                has not been built.
+
+        >>> from picodl.layers import Dense
+        >>> layer = Dense(1, use_bias=False)
+        >>> layer.build((None, 2))
+        >>> y, states = layer.stateless_call([np.ones((2, 1))], [], np.array([[3.0, 4.0]]))
+        >>> y.numpy(), states
+        (array([[7.]], dtype=float32), [])
+        """
+        called = f'{type(self).__name__} "{self.name}".stateless_call()'
+        if not self.built:
+            raise ValueError(f"{called}: build the layer first, or call it on data.")
+        trained, others = self.trainable_weights, self.non_trainable_weights
+        for what, own, given in (
+            ("trainable_variables", trained, trainable_variables),
+            ("non_trainable_variables", others, non_trainable_variables),
+        ):
+            if len(own) != len(given):
+                raise ValueError(
+                    f"{called}: the layer has {len(own)} {what}, but received {len(given)} values."
+                )
+        values = [*trainable_variables, *non_trainable_variables]
+        with substituted(self, zip([*trained, *others], values, strict=True)) as used:
+            outputs = self(*args, **kwargs)
+            losses = self.losses if return_losses else None  # type: ignore[attr-defined]
+        states = [state.data for state in used[len(trained) :]]
+        return (outputs, states, losses) if return_losses else (outputs, states)
 
     def count_params(self) -> int:
         """The number of weights, states included.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from picodl.models.function import Function
 from picodl.models.functional import Functional
 from picodl.models.generation import generate
 from picodl.models.model import Model
@@ -11,6 +12,7 @@ from picodl.models.sequential import Sequential
 from picodl.saving import registry
 
 __all__ = [
+    "Function",
     "Functional",
     "Model",
     "Sequential",

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from picodl import ops, tree
-from picodl.layers.base import Layer
 from picodl.layers.core import InputLayer
 from picodl.models import operations
 from picodl.models.graph import Graph, Node, Slot
 from picodl.models.model import Model
+from picodl.operation import Operation
 from picodl.symbolic import Symbol
 from picodl.typing import Config
 
@@ -30,13 +30,14 @@ def graph_config(graph: Graph) -> Config:
     made_by: dict[int, tuple[str, int, int]] = {}  # slot -> (layer, call, result)
     calls: dict[int, tuple[Any, str, list[Node]]] = {}
     names: set[str] = {layer.name for layer in graph.layers}
+    names |= {n.name for n in graph.nodes if isinstance(n.call, Operation)}
     for number, source in zip(graph.input_slots, graph.sources, strict=True):
         calls[id(source)] = (source, source.name, [])
         made_by[number] = (source.name, 0, 0)
     for node in graph.nodes:
-        is_layer = isinstance(node.call, Layer)
-        key = id(node.call) if is_layer else id(node)
-        name = node.name if is_layer else _free_name(node.name, names)
+        own_name = isinstance(node.call, Operation)
+        key = id(node.call) if own_name else id(node)
+        name = node.name if own_name else _free_name(node.name, names)
         _, name, nodes = calls.setdefault(key, (node.call, name, []))
         for index, number in enumerate(node.outputs):
             made_by[number] = (name, len(nodes), index)
@@ -74,7 +75,7 @@ def graph_config(graph: Graph) -> Config:
     order = {id(layer): i for i, layer in enumerate(graph.layers)}
     for key in sorted(calls, key=lambda k: order.get(k, len(order))):
         call, name, nodes = calls[key]
-        if isinstance(call, Layer):
+        if isinstance(call, Operation):
             entry = serialization.serialize_keras_object(call)
             given = [(node.args, node.kwargs) for node in nodes]
         else:

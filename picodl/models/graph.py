@@ -12,6 +12,7 @@ from typing import Any
 from picodl import symbolic, tree
 from picodl.layers.base import Layer
 from picodl.layers.core import InputLayer
+from picodl.operation import Operation
 from picodl.symbolic import Spec, Step, Symbol
 from picodl.tensor import Tensor
 from picodl.typing import Config
@@ -45,7 +46,7 @@ class Node:
         self.simple = args[0].number if one and isinstance(specs, Spec) else -1
 
     def __getstate__(self) -> Any:
-        call: Any = self.call if isinstance(self.call, Layer) else self.call.__name__
+        call: Any = self.call if isinstance(self.call, Operation) else self.call.__name__
         return call, self.args, self.kwargs, self.outputs, self.specs, self.name, self.free
 
     def __setstate__(self, state: Any) -> None:
@@ -205,7 +206,8 @@ class Graph:
 
     def _check_names(self) -> None:
         names: set[str] = set()
-        for layer in self.layers:
+        others = [n.call for n in self.nodes if isinstance(n.call, Operation)]
+        for layer in {id(layer): layer for layer in (*self.layers, *others)}.values():
             if layer.name in names:
                 raise ValueError(
                     f'Model "{self.model_name}" has two layers named "{layer.name}". Give each '
@@ -344,7 +346,7 @@ class Graph:
 
         for node in self.nodes:
             args, kwargs = _substitute(node.args, fill), _substitute(node.kwargs, fill)
-            if isinstance(node.call, Layer):
+            if isinstance(node.call, Operation):
                 specs = node.call.compute_output_spec(*args, **kwargs)
             else:
                 specs = symbolic.infer(node.call, args, kwargs)
@@ -382,7 +384,7 @@ class Graph:
                 node.outputs, tree.flatten(step.give(node.specs)), strict=True
             ):
                 symbols[number] = symbol
-            if isinstance(node.call, Layer):
+            if isinstance(node.call, Operation):
                 vars(node.call).setdefault("_steps", []).append(step)
         flat = [symbols[n] for n in self.input_slots]
         self.inputs = tree.pack_sequence_as(self.inputs, flat)
