@@ -141,44 +141,6 @@ def test_live_plot(tmp_path: Path) -> None:
     assert len(plot.history["val_loss"]) == 2
 
 
-def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboardX")
-    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    board = C.TensorBoard(
-        tmp_path, histogram_freq=1, write_images=True, update_freq=2, write_steps_per_second=True
-    )
-    history = fit(board, validation_data=(X, Y), epochs=3).history
-    train = reader.EventAccumulator(str(tmp_path / "train"))
-    train.Reload()
-    tags = train.Tags()
-    assert {"epoch_loss", "epoch_mae", "epoch_learning_rate", "batch_loss"} <= set(tags["scalars"])
-    np.testing.assert_allclose([s.value for s in train.Scalars("epoch_loss")], history["loss"])
-    assert [s.step for s in train.Scalars("batch_loss")] == [2, 4, 6, 8]
-    assert any(tag.endswith("kernel/histogram") for tag in tags["histograms"])
-    validation = reader.EventAccumulator(str(tmp_path / "validation"))
-    validation.Reload()
-    np.testing.assert_allclose(
-        [s.value for s in validation.Scalars("epoch_loss")], history["val_loss"]
-    )
-
-
-def test_tensorboard_bad_arguments(monkeypatch: Any) -> None:
-    pytest.importorskip("tensorboardX")
-    with pytest.raises(ValueError, match="update_freq"):
-        C.TensorBoard(update_freq="sometimes")
-    with pytest.warns(UserWarning, match="profile_batch"):
-        C.TensorBoard(profile_batch=2)
-
-
-def test_tensorboard_without_a_writer_names_the_extra(monkeypatch: Any) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ImportError, match=r"picodl\[tensorboard\]"):
-        C.TensorBoard()
-
-
 def test_metrics_with_several_values(tmp_path: Path, capsys: Any, caplog: Any) -> None:
     model = picodl.Sequential([picodl.Input((3,)), layers.Dense(2, "softmax")])
     metric = picodl.metrics.F1Score(average=None)

@@ -9,14 +9,17 @@ from typing import Any
 import numpy as np
 
 from picodl.callbacks.base import Callback, Logs
+from picodl.callbacks.event_files import EventFile
 from picodl.callbacks.learning_rate import learning_rate_of
 from picodl.callbacks.logging import Stopwatch
+from picodl.typing import Array
 
 
 class TensorBoard(Callback):
     """Write event files that TensorBoard shows: scalars, histograms and images of the weights.
 
-    Needs tensorboardX (the extra "tensorboard"), or PyTorch with tensorboard.
+    Writing needs no other package; to look at the files, install the extra "tensorboard" and run
+    `tensorboard --logdir logs`. Each fit writes new files, which continue the curves of the folder.
 
     Args:
         log_dir: folder; training goes to its folder train, validation to validation.
@@ -30,7 +33,6 @@ class TensorBoard(Callback):
             asked for.
 
     Raises:
-        ImportError: if no writer is installed.
         ValueError: for an unknown update_freq.
     """
 
@@ -60,8 +62,7 @@ class TensorBoard(Callback):
                 "TensorBoard: profile_batch and embeddings are not supported and are ignored.",
                 stacklevel=2,
             )
-        _writer_class()
-        self._writers: dict[str, Any] = {}
+        self._files: dict[str, EventFile] = {}
         self._watch = Stopwatch()
         self._steps = 0  # batches trained in all
         self._in_epoch = 0
@@ -71,7 +72,7 @@ class TensorBoard(Callback):
             lines: list[str] = []
             self.model.summary(print_fn=lines.append)
             text = "\n".join(lines).replace("\n", "\n    ")
-            self._writer("train").add_text("model", "    " + text, 0)
+            self._file("train").text("model", "    " + text, 0)
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         self._watch.start()
@@ -99,13 +100,13 @@ class TensorBoard(Callback):
             self._scalar("train", "epoch_steps_per_second", rate, epoch)
         if self.histogram_freq and epoch % self.histogram_freq == 0:
             self._write_weights(epoch)
-        for writer in self._writers.values():
-            writer.flush()
+        for file in self._files.values():
+            file.flush()
 
     def release(self) -> None:
-        for writer in self._writers.values():
-            writer.close()
-        self._writers = {}
+        for file in self._files.values():
+            file.close()
+        self._files = {}
 
     def get_state(self) -> dict[str, Any]:
         return {"steps": self._steps}
@@ -113,17 +114,17 @@ class TensorBoard(Callback):
     def set_state(self, state: dict[str, Any]) -> None:
         self._steps = state["steps"]
 
-    def _writer(self, part: str) -> Any:
-        if part not in self._writers:
-            self._writers[part] = _writer_class()(os.path.join(self.log_dir, part))
-        return self._writers[part]
+    def _file(self, part: str) -> EventFile:
+        if part not in self._files:
+            self._files[part] = EventFile(os.path.join(self.log_dir, part))
+        return self._files[part]
 
     def _scalar(self, part: str, name: str, value: Any, step: int) -> None:
         if np.ndim(value) == 0:
-            self._writer(part).add_scalar(name, float(value), step)
+            self._file(part).scalar(name, float(value), step)
 
     def _write_weights(self, epoch: int) -> None:
-        writer = self._writer("train")
+        file = self._file("train")
         for weight in self.model.weights:
             values = weight.numpy()
             if not np.isfinite(values).all():
@@ -132,11 +133,9 @@ class TensorBoard(Callback):
                     stacklevel=2,
                 )
                 continue
-            writer.add_histogram(f"{weight.path}/histogram", values, epoch)
+            file.histogram(f"{weight.path}/histogram", values, epoch)
             if self.write_images and values.ndim == 2 and values.size:
-                low, high = float(values.min()), float(values.max())
-                image = (values - low) / ((high - low) or 1.0)
-                writer.add_image(f"{weight.path}/image", image, epoch, dataformats="HW")
+                file.image(f"{weight.path}/image", _as_picture(values), epoch)
 
 
 def _batches_between(update_freq: Any) -> int:
@@ -150,16 +149,9 @@ def _batches_between(update_freq: Any) -> int:
     )
 
 
-def _writer_class() -> Any:
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError:
-        try:
-            from torch.utils.tensorboard import (  # type: ignore[import-not-found]
-                SummaryWriter,
-            )
-        except ImportError as error:
-            raise ImportError(
-                "The TensorBoard callback needs tensorboardX: pip install 'picodl[tensorboard]'."
-            ) from error
-    return SummaryWriter
+def _as_picture(values: Array) -> Array:
+    """The values from the lowest, in black, to the highest, in white."""
+    grey = values.astype(np.float64)
+    grey -= grey.min()
+    grey *= 255 / (grey.max() or 1.0)
+    return grey.astype(np.uint8)
