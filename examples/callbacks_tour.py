@@ -2,8 +2,8 @@
 
     python examples/callbacks_tour.py [--out logs]
 
-The picture needs matplotlib (pip install 'picodl[viz]') and the event files tensorboardX
-(picodl[tensorboard]); what is not installed is left out.
+The picture needs matplotlib (pip install 'picodl[viz]') and is left out without it. The event files
+are shown by `tensorboard --logdir logs/tensorboard` (pip install 'picodl[tensorboard]').
 """
 
 from __future__ import annotations
@@ -64,14 +64,13 @@ def main() -> None:
         callbacks.ModelCheckpoint(
             out / "best.weights.h5", "val_accuracy", save_best_only=True, save_weights_only=True
         ),
+        callbacks.TensorBoard(out / "tensorboard", histogram_freq=5),
         stopping,
         monitor,
         SayWhenHalf(),
     ]
     if importlib.util.find_spec("matplotlib"):
         used.append(callbacks.LivePlot(out / "curves.png"))
-    if importlib.util.find_spec("tensorboardX"):
-        used.append(callbacks.TensorBoard(out / "tensorboard", histogram_freq=5))
     model.fit(x, y, epochs=options.epochs, validation_split=0.2, callbacks=used, verbose=0)
 
     with open(out / "log.csv", newline="") as file:
