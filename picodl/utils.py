@@ -40,6 +40,7 @@ from picodl.saving import (
 # imported from these modules when they are first used
 _LAZY = {
     "array_to_img": "images",
+    "get_file": "downloads",
     "image_dataset_from_directory": "images",
     "img_to_array": "images",
     "load_img": "images",

@@ -27,6 +27,8 @@ FLOORS = [
         "helpers",
         "images",
         "datasets",
+        "downloads",
+        "unpacking",
         "distillation",
         "wrappers",
         "visualize",
