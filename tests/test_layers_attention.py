@@ -5,6 +5,7 @@ import pytest
 
 import picodl
 from picodl import layers
+from picodl.layers.transformer import AlibiAttention
 from picodl.models import generation
 from picodl.models.generation import generate
 from picodl.tensor import Tensor
@@ -91,7 +92,95 @@ def test_rotary_products_depend_on_the_distance_only():
     gradcheck(lambda x: layers.RotaryEmbedding(dtype="float64")(x), rng.normal(size=(1, 3, 4)))
 
 
-@pytest.mark.parametrize("options", [{}, {"normalize_first": True, "rotary": True}])
+def test_alibi_slopes_are_those_of_the_paper():
+    slopes = layers.AlibiBias().slopes
+    eight = [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
+    np.testing.assert_allclose(slopes(8), eight)
+    np.testing.assert_allclose(slopes(16)[:3], [2**-0.5, 2**-1, 2**-1.5])
+    np.testing.assert_allclose(slopes(12), [*eight, 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5])
+    np.testing.assert_allclose(slopes(1), [2**-8])
+    np.testing.assert_allclose(layers.AlibiBias(alibi_bias_max=4).slopes(2), [1 / 4, 1 / 16])
+    with pytest.raises(ValueError, match="num_heads must be an integer of at least 1"):
+        slopes(0)
+
+
+@pytest.mark.parametrize("sizes", [(5, 5), (2, 5), (1, 1), (0, 3), (4, 2)])
+def test_alibi_takes_slope_times_distance_off_the_scores(sizes):
+    queries, keys = sizes
+    layer = layers.AlibiBias()
+    apart = np.abs(np.arange(keys - queries, keys)[:, None] - np.arange(keys))
+    scores = rng.normal(size=(2, 3, queries, keys)).astype("float32")
+    expected = scores - layer.slopes(3)[:, None, None] * apart
+    np.testing.assert_allclose(layer(scores).data, expected, atol=1e-6)
+    assert layer(picodl.Input((3, None, None))).shape == (None, 3, None, None)
+    with pytest.raises(ValueError, match=r"rank 4.*\(3, 5, 5\)"):
+        layer(np.ones((3, 5, 5)))
+
+
+def plain_attention(layer, x, causal, mask=None):
+    """Multi-head attention with linear biases, head by head in plain numpy."""
+    w, b, wk, bk, wv, bv, wo, bo = layer.get_weights()
+    y = np.zeros_like(x)
+    apart = np.abs(np.arange(x.shape[1])[:, None] - np.arange(x.shape[1]))
+    for h, slope in enumerate(layers.AlibiBias().slopes(w.shape[1])):
+        q, k, v = x @ w[:, h] + b[h], x @ wk[:, h] + bk[h], x @ wv[:, h] + bv[h]
+        s = q @ k.transpose(0, 2, 1) / w.shape[2] ** 0.5 - slope * apart
+        hidden = np.triu(np.ones_like(s), 1) * causal
+        if mask is not None:
+            hidden = hidden + ~mask[:, None, :]
+        s = np.exp(np.where(hidden > 0, -np.inf, s))
+        y += s / s.sum(-1, keepdims=True) @ v @ wo[h]
+    return y + bo
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("heads", [2, 3])
+def test_alibi_attention_is_that_of_plain_numpy(causal, heads, float64):
+    layer = AlibiAttention(heads, 4)
+    x = rng.normal(size=(2, 6, 5))
+    layer(x, x)
+    for weight in layer.weights:
+        weight.assign(rng.normal(size=weight.shape))
+    options = {"use_causal_mask": causal}
+    y, _ = layer(x, x, return_attention_scores=True, **options)
+    np.testing.assert_allclose(y.data, plain_attention(layer, x, causal), atol=1e-10)
+    np.testing.assert_allclose(layer(x, x, **options).data, y.data, atol=1e-10)
+    mask = np.array([[1, 1, 1, 1, 0, 0], [1, 0, 1, 1, 1, 0]], bool)
+    masked = layer(x, x, value_mask=mask, **options)
+    np.testing.assert_allclose(masked.data, plain_attention(layer, x, causal, mask), atol=1e-10)
+    gradcheck(lambda x: layer(x, x, value_mask=mask, **options), x)
+    gradcheck(lambda x: layer(x, x, **options), x, second=True, tolerance=1e-5)
+
+
+def test_alibi_goes_on_to_longer_sequences():
+    encoder = layers.TransformerEncoder(16, 2, alibi=True)
+    encoder(X)
+    long = rng.normal(size=(1, 70, 8)).astype("float32")
+    y = encoder(long).data
+    assert np.isfinite(y).all()
+    mirrored = encoder(long[:, ::-1]).data[:, ::-1]  # only distances count, not their direction
+    np.testing.assert_allclose(mirrored, y, atol=1e-5)
+    decoder = layers.TransformerDecoder(16, 2, alibi=True)
+    np.testing.assert_allclose(decoder(long).data[:, :5], decoder(long[:, :5]).data, atol=1e-5)
+    assert np.abs(decoder(long).data - decoder(long, use_causal_mask=False).data).max() > 1e-3
+
+
+def test_alibi_blocks_come_back_from_config_and_file(tmp_path):
+    source = picodl.Input((None, 8))
+    y = layers.TransformerEncoder(16, 2, alibi=True)(source)
+    model = picodl.Model(source, layers.TransformerDecoder(16, 2, alibi=True)(y, y))
+    model.save(tmp_path / "model.keras")
+    again = picodl.models.load_model(tmp_path / "model.keras")
+    assert [layer.alibi for layer in again.layers[1:]] == [True, True]
+    np.testing.assert_array_equal(again(X).data, model(X).data)
+    assert type(again.layers[2].cross_attention) is layers.MultiHeadAttention
+    with pytest.raises(ValueError, match='"both" received rotary=True and alibi=True'):
+        layers.TransformerEncoder(8, 2, rotary=True, alibi=True, name="both")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"normalize_first": True, "rotary": True}, {"alibi": True, "dropout": 0.1}]
+)
 def test_encoder_ignores_padding_and_decoder_the_future(options):
     mask = np.array([[1, 1, 1, 0, 0]] * 2, bool)
     encoder = layers.TransformerEncoder(16, 2, **options)
@@ -118,8 +207,8 @@ def language_model(kind):
         x = layers.Embedding(11, 8)(source)
     if kind == "sine":
         x = x + layers.SinePositionEncoding()(x)
-    if kind in ("positions", "sine", "rotary"):
-        x = layers.TransformerDecoder(16, 2, rotary=kind == "rotary")(x)
+    if kind in ("positions", "sine", "rotary", "alibi"):
+        x = layers.TransformerDecoder(16, 2, rotary=kind == "rotary", alibi=kind == "alibi")(x)
     elif kind == "recurrent":
         x = layers.GRU(8, return_sequences=True)(layers.LSTM(8, return_sequences=True)(x))
     else:
@@ -130,7 +219,9 @@ def language_model(kind):
     return model
 
 
-@pytest.mark.parametrize("kind", ["positions", "sine", "rotary", "recurrent", "looks ahead"])
+@pytest.mark.parametrize(
+    "kind", ["positions", "sine", "rotary", "alibi", "recurrent", "looks ahead"]
+)
 def test_generation_step_by_step_is_that_of_whole_sequences(kind):
     model = language_model(kind)
     prompt = np.array([[1, 2, 3], [4, 5, 6]])
@@ -140,7 +231,8 @@ def test_generation_step_by_step_is_that_of_whole_sequences(kind):
         np.testing.assert_array_equal(y, generate(model, prompt, 12, use_cache=False, **options))
     steps = generation._Steps(model, None, None, True)
     steps.logits(y[:, :3])
-    steps.logits(y[:, :4])
+    logits = steps.logits(y[:, :4])
+    np.testing.assert_allclose(logits, model(y[:, :4]).data[:, -1], rtol=1e-4, atol=1e-5)
     assert (steps.decoding is None) == (kind == "looks ahead")
 
 

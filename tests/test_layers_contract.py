@@ -60,6 +60,7 @@ SPECIAL: dict[str, tuple[dict[str, Any], Any]] = {
     "Attention": ({}, lambda: [rng.normal(size=SEQUENCE).astype("f") for _ in range(2)]),
     "AdditiveAttention": ({}, lambda: [rng.normal(size=SEQUENCE).astype("f") for _ in range(2)]),
     "SpectralNormalization": ({"layer": layers.Dense(3)}, VECTOR),
+    "AlibiBias": ({}, (4, 3, 5, 5)),
     "Normalization": ({}, VECTOR),
     "Softmax": ({}, VECTOR),
 }

@@ -54,6 +54,7 @@ from picodl.layers.merging import (
 from picodl.layers.mixing import CutMix, MixUp, RandomErasing
 from picodl.layers.pipeline import Pipeline
 from picodl.layers.position import (
+    AlibiBias,
     PositionEmbedding,
     RotaryEmbedding,
     SinePositionEncoding,
@@ -224,6 +225,7 @@ __all__ = [
     "GlobalAvgPool3D",
     "ConvLSTM1D",
     "ConvLSTM2D",
+    "AlibiBias",
     "PositionEmbedding",
     "RotaryEmbedding",
     "SinePositionEncoding",

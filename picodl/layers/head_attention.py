@@ -186,11 +186,17 @@ class HeadAttention(Layer):
         if training and self.dropout > 0:
             shape = (query.shape[0], query.shape[2], query.shape[1], key.shape[1])
             keep, p = noise.keep_mask(shape, self.dropout, random.generator(self.seed_generator))
+        bias = self.score_bias(query.shape[1], key.shape[1])
         if not scores:
-            y = attention(query, key, value, None, mask, scale, None, keep, p, zero)
+            y = attention(query, key, value, bias, mask, scale, None, keep, p, zero)
             return y, None
         factor = None if keep is None else keep / np.asarray(p or 1, self._dtype)
-        return attention_scores(query, key, value, None, mask, scale, None, factor, zero)
+        return attention_scores(query, key, value, bias, mask, scale, None, factor, zero)
+
+    def score_bias(self, queries: int, keys: int) -> Any:
+        """What a subclass adds to the scores, of a shape that broadcasts to (batch, heads, T, S):
+        the queries stand at the last of the keys' places."""
+        return None
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("return_attention_scores"):

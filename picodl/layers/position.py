@@ -1,4 +1,4 @@
-"""Where a token stands: learned, sinusoidal and rotary positions."""
+"""Where a token stands: learned, sinusoidal and rotary positions, and attention by distance."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from picodl.config import thread
 from picodl.layers.base import Layer
 from picodl.layers.checks import known_axis, positive_integer
 from picodl.layers.embedding import Embedding
+from picodl.layers.input_spec import InputSpec
 from picodl.typing import Array, Config, Shape
 
 
@@ -173,6 +174,65 @@ class RotaryEmbedding(Layer):
             "sequence_axis": self.sequence_axis,
             "feature_axis": self.feature_axis,
         }
+
+
+class AlibiBias(Layer):
+    """Take slope * distance off the scores of attention: a head looks less at what is further away.
+
+    y[h, i, j] = x[h, i, j] - slope[h] * |i - j|, before the softmax. Nothing is learned, so a model
+    trained on short sequences works on longer ones.
+
+    Args:
+        alibi_bias_max: m: the slopes of H heads are 2^(-m h / H) for h = 1 ... H if H is a power of
+            two; otherwise those of the largest power below, then every second one of twice that
+            power. Defaults to 8.
+
+    Call: attention_scores. With fewer queries than keys, the queries stand at the last places.
+    Shapes: (batch, heads, T, S) -> same.
+    Reference: Press, Smith and Lewis, 2021, "Train Short, Test Long: Attention with Linear Biases
+    Enables Input Length Extrapolation", arXiv:2108.12409.
+
+    >>> AlibiBias()(np.zeros((1, 8, 3, 3)))[0, 0].tolist()
+    [[0.0, -0.5, -1.0], [-0.5, 0.0, -0.5], [-1.0, -0.5, 0.0]]
+    """
+
+    supports_masking = True
+
+    def __init__(self, alibi_bias_max: float = 8, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.alibi_bias_max = alibi_bias_max
+        self.input_spec = InputSpec(ndim=4)
+        self.built = True
+
+    def slopes(self, num_heads: int) -> Array:
+        """The slope of each head, (heads,).
+
+        >>> AlibiBias().slopes(4).tolist()
+        [0.25, 0.0625, 0.015625, 0.00390625]
+        """
+        num_heads = positive_integer(self, "num_heads", num_heads)
+        power = 1 << num_heads.bit_length() - 1
+        finer = np.arange(1, 2 * (num_heads - power), 2) / 2
+        exponents = np.concatenate([np.arange(1, power + 1), finer])
+        return 2.0 ** (-self.alibi_bias_max / power * exponents)
+
+    def bias(self, num_heads: int, queries: int, keys: int) -> Array:
+        """What is added to the scores, (1, heads, T, S); for `ops.dot_product_attention`.
+
+        It is a view of (heads, T + S) numbers, not to be written to.
+        """
+        nearness = -np.abs(np.arange(-queries, keys) - (keys - queries))
+        line = (self.slopes(num_heads)[:, None] * nearness).astype(self._dtype)
+        return np.lib.stride_tricks.sliding_window_view(line, keys, axis=1)[None, :, :0:-1]
+
+    def call(self, attention_scores: Any) -> Any:
+        return attention_scores + self.bias(*attention_scores.shape[1:])
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        return input_shape
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "alibi_bias_max": self.alibi_bias_max}
 
 
 class TokenAndPositionEmbedding(Layer):

@@ -10,9 +10,9 @@ from picodl.layers.base import Layer
 from picodl.layers.checks import fraction, known_axis, positive_integer
 from picodl.layers.dense import Dense
 from picodl.layers.normalization import LayerNormalization
-from picodl.layers.position import RotaryEmbedding
+from picodl.layers.position import AlibiBias, RotaryEmbedding
 from picodl.layers.regularization import Dropout
-from picodl.typing import Config, Shape
+from picodl.typing import Array, Config, Shape
 
 
 class RotaryAttention(MultiHeadAttention):
@@ -27,6 +27,20 @@ class RotaryAttention(MultiHeadAttention):
 
     def placed(self, query: Any, key: Any) -> tuple[Any, Any]:
         return self.rotary(query), self.rotary(key)
+
+
+class AlibiAttention(MultiHeadAttention):
+    """MultiHeadAttention that looks less at what is further away: see AlibiBias.
+
+    Args: see MultiHeadAttention.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.alibi = AlibiBias(name="alibi", dtype=self.dtype_policy)
+
+    def score_bias(self, queries: int, keys: int) -> Array:
+        return self.alibi.bias(self.num_heads, queries, keys)
 
 
 class _Block(Layer):
@@ -45,6 +59,7 @@ class _Block(Layer):
         bias_initializer: Any = "zeros",
         normalize_first: bool = False,
         rotary: bool = False,
+        alibi: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -56,20 +71,33 @@ class _Block(Layer):
         self.kernel_initializer = initializers.get(kernel_initializer)
         self.bias_initializer = initializers.get(bias_initializer)
         self.normalize_first = normalize_first
+        if rotary and alibi:
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}" received rotary=True and alibi=True; '
+                "choose one of them."
+            )
         self.rotary = rotary
+        self.alibi = alibi
 
-    def _attention(self, name: str, shape: Shape, rotary: bool = False) -> Any:
+    def _self_attention(self, shape: Shape) -> Any:
+        kind = MultiHeadAttention
+        if self.rotary or self.alibi:
+            kind = RotaryAttention if self.rotary else AlibiAttention
+        return self._attention(kind, "self_attention", shape, shape)
+
+    def _attention(
+        self, kind: type[MultiHeadAttention], name: str, shape: Shape, value_shape: Shape
+    ) -> Any:
         size = known_axis(self, shape)
         if size % self.num_heads:
             raise ValueError(
                 f'{type(self).__name__} layer "{self.name}": the input\'s last axis must be a '
                 f"multiple of num_heads={self.num_heads}; received shape {shape}."
             )
-        kind = RotaryAttention if rotary else MultiHeadAttention
         layer = kind(
             self.num_heads, size // self.num_heads, dropout=self.dropout, **self._weights(name)
         )
-        layer.build(shape, shape)
+        layer.build(shape, value_shape)
         return layer
 
     def _weights(self, name: str) -> Config:
@@ -123,6 +151,7 @@ class _Block(Layer):
             "bias_initializer": initializers.serialize(self.bias_initializer),
             "normalize_first": self.normalize_first,
             "rotary": self.rotary,
+            "alibi": self.alibi,
         }
 
 
@@ -138,6 +167,8 @@ class TransformerEncoder(_Block):
         kernel_initializer, bias_initializer: first values of the weights.
         normalize_first: x + part(norm(x)) instead of norm(x + part(x)).
         rotary: turn query and key by their places (see RotaryEmbedding).
+        alibi: look less at what is further away (see AlibiBias): for sequences longer than those
+            of the training. Not together with rotary.
 
     Call: (inputs, padding_mask=None, attention_mask=None, training=False); padding_mask (batch, T)
         is True for real tokens and defaults to the mask that came with the inputs.
@@ -147,7 +178,7 @@ class TransformerEncoder(_Block):
     """
 
     def build(self, inputs_shape: Shape) -> None:
-        self.self_attention = self._attention("self_attention", inputs_shape, self.rotary)
+        self.self_attention = self._self_attention(inputs_shape)
         self.self_attention_norm = self._norm("self_attention_norm", inputs_shape)
         self._build_feed_forward(inputs_shape)
 
@@ -189,16 +220,13 @@ class TransformerDecoder(_Block):
 
     def build(self, decoder_sequence_shape: Shape, encoder_sequence_shape: Any = None) -> None:
         shape = decoder_sequence_shape
-        self.self_attention = self._attention("self_attention", shape, self.rotary)
+        self.self_attention = self._self_attention(shape)
         self.self_attention_norm = self._norm("self_attention_norm", shape)
-        self.cross_attention = None
+        self.cross_attention: Any = None
         if encoder_sequence_shape is not None:
-            size = known_axis(self, shape)
-            self.cross_attention = MultiHeadAttention(
-                self.num_heads, size // self.num_heads, dropout=self.dropout,
-                **self._weights("cross_attention"),
-            )  # fmt: skip
-            self.cross_attention.build(shape, encoder_sequence_shape)
+            self.cross_attention = self._attention(
+                MultiHeadAttention, "cross_attention", shape, encoder_sequence_shape
+            )
             self.cross_attention_norm = self._norm("cross_attention_norm", shape)
         self._build_feed_forward(shape)
 
@@ -231,7 +259,7 @@ class TransformerDecoder(_Block):
             )  # fmt: skip
 
         def attend_encoder(x: Any) -> Any:
-            return self.cross_attention(  # type: ignore[misc]
+            return self.cross_attention(
                 x, encoder_sequence, value_mask=encoder_padding_mask,
                 attention_mask=encoder_attention_mask, training=training,
             )  # fmt: skip
