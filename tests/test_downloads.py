@@ -265,7 +265,6 @@ SYM, HARD = tarfile.SYMTYPE, tarfile.LNKTYPE
         [special("pipe", tarfile.FIFOTYPE)],
         [special(".", SYM, "x")],
     ],
-    ids=str,
 )
 def test_hostile_tar_files_write_nothing(tmp_path, members):
     tar(tmp_path / "a.tar", ("good", b"good"), *members)

@@ -98,8 +98,9 @@ class Source:
 
 def cache() -> Path:
     """Keras's folder of data sets: $KERAS_HOME/datasets, else ~/.keras/datasets."""
-    home = os.environ.get("KERAS_HOME") or os.path.join("~", ".keras")
-    return Path(os.path.expanduser(home)) / "datasets"
+    from picodl.downloads import keras_home
+
+    return Path(keras_home()) / "datasets"
 
 
 def places_of(path: Place) -> list[Path]:

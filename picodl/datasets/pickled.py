@@ -91,20 +91,21 @@ class _Machine:
 
     def run(self) -> Any:
         data, stack = self.data, self.stack
-        push, steps = stack.append, 0
+        push, at, steps = stack.append, 0, 0
         while True:
-            code = data[self.at]
-            self.at += 1
+            code = data[at]
             if code == 0x4B:  # BININT1 and BININT2: most of a file of texts
-                push(data[self.at])
-                self.at += 1
+                push(data[at + 1])
+                at += 2
             elif code == 0x4D:
-                push(data[self.at] | data[self.at + 1] << 8)
-                self.at += 2
+                push(data[at + 1] | data[at + 2] << 8)
+                at += 3
             elif code == 0x2E:  # STOP
                 break
             elif code in _STEPS:
+                self.at = at + 1
                 _STEPS[code](self)
+                at = self.at
                 steps += 1
                 if steps > _MOST:
                     raise FileError(f"the pickle holds more than {_MOST} values.")
