@@ -232,6 +232,7 @@ def _used(g: Any) -> Sequence[Any]:
     )
 
 
+@np.errstate(all="ignore")  # the forward pass has warned where there is a reason
 def gradients(
     outputs: Sequence[Tensor],
     upstream: Sequence[Any],
@@ -274,27 +275,36 @@ def gradients(
             give(out, _seed(out, g, create_graph))
     recording = thread.recording
     thread.recording = create_graph
+    node: Any = None
     try:
-        with np.errstate(all="ignore"):  # the forward pass has warned where there is a reason
-            while queue:
+        while node is not None or queue:
+            if node is None:
                 node, g = waiting.pop(heappop(queue))
-                if retain_graph and not stop:
-                    node.grad = g
-                parts = _differentiable(node, g) if create_graph else node._backward(g)  # type: ignore[misc]
-                for x, dx in zip(node._inputs, parts, strict=True):
-                    if dx is not None and x.requires_grad:
-                        data = x.data
-                        if dx.shape != data.shape:
-                            dx = unbroadcast(dx, data.shape)
-                        if dx.dtype is not data.dtype and dx.dtype != data.dtype:
-                            dx = dx.astype(data.dtype)
-                        if x._backward is None and (key := id(x)) not in found:
-                            found[key] = (x, dx)  # what `give` does with nearly every leaf
-                        else:
-                            give(x, dx)
-                if not retain_graph:
-                    node._backward = _used
-                    node._inputs = ()
+            if retain_graph and not stop:
+                node.grad = g
+            parts = _differentiable(node, g) if create_graph else node._backward(g)
+            inputs = node._inputs
+            if not retain_graph:
+                node._backward = _used
+                node._inputs = ()
+            node = None
+            for x, dx in zip(inputs, parts, strict=True):
+                if dx is None or not x.requires_grad:
+                    continue
+                data = x.data
+                if dx.shape != data.shape:
+                    dx = unbroadcast(dx, data.shape)
+                if dx.dtype is not data.dtype and dx.dtype != data.dtype:
+                    dx = dx.astype(data.dtype)
+                if x._backward is None and (key := id(x)) not in found:
+                    found[key] = (x, dx)  # what `give` does with nearly every leaf
+                elif node is None and not queue and not ends and x._backward is not None:
+                    node, g = x, dx  # the only one that waits: in a chain, every one
+                else:
+                    give(x, dx)
+                    if node is not None:
+                        give(node, g)
+                        node = None
     finally:
         thread.recording = recording
     pairs = [found[id(x)] for x in stop if id(x) in found] if stop else list(found.values())

@@ -143,7 +143,7 @@ def test_flat_equals_per_parameter(cls, shapes, present, options, small):
     with pytest.MonkeyPatch.context() as patch:
         for name, size in small.items():
             patch.setattr(flat, name, size)
-        patch.setattr(base, "SMALL", 4)
+        patch.setattr(base, "_ALONE", 4)
         alone, _ = run(cls, options, shapes, present, cost=100.0)
     for a, b in zip(packed, alone, strict=True):
         np.testing.assert_allclose(a.data, b.data, rtol=1e-12, atol=1e-14)

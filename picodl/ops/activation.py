@@ -227,12 +227,16 @@ _SQRT_HALF = math.sqrt(0.5)
 _INV_SQRT_TAU = 1 / math.sqrt(2 * math.pi)
 
 
-# upper tail of the normal distribution by Abramowitz and Stegun 7.1.26 (error 7.5e-8), halved
-_TAIL_P, _ONE, _HALF, _MINUS_HALF, _PHI = _constants(
-    0.3275911 * _SQRT_HALF, 1, 0.5, -0.5, _INV_SQRT_TAU
-)
+# upper tail of the normal distribution by Abramowitz and Stegun 7.1.26 (error 7.5e-8), halved; a
+# polynomial in 1 / (|z| + shift) saves the pass that would scale |z|
+_SCALE = 0.3275911 * _SQRT_HALF
+_SHIFT, _HALF, _MINUS_HALF, _PHI = _constants(1 / _SCALE, 0.5, -0.5, _INV_SQRT_TAU)
 _TAIL_1, _TAIL_2, _TAIL_3, _TAIL_4, _TAIL_5 = _constants(
-    *(0.5 * c for c in (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429))
+    0.5 * 0.254829592 / _SCALE,
+    0.5 * -0.284496736 / _SCALE**2,
+    0.5 * 1.421413741 / _SCALE**3,
+    0.5 * -1.453152027 / _SCALE**4,
+    0.5 * 1.061405429 / _SCALE**5,
 )
 
 
@@ -243,8 +247,7 @@ def _gelu_forward(z: Array) -> tuple[Array, Any]:
         phi_cdf = ndtr(z.astype(np.float64)).astype(z.dtype)
         return z * phi_cdf, (z, phi_cdf, None)
     size = np.abs(z)
-    t = size * _TAIL_P
-    t += _ONE
+    t = size + _SHIFT
     np.reciprocal(t, out=t)
     tail = t * _TAIL_5
     tail += _TAIL_4
@@ -255,8 +258,8 @@ def _gelu_forward(z: Array) -> tuple[Array, Any]:
     tail *= t
     tail += _TAIL_1
     tail *= t
-    density = np.multiply(z, z, out=t)
-    density *= _MINUS_HALF
+    density = np.multiply(z, _MINUS_HALF, out=t)
+    density *= z
     np.exp(density, out=density)
     tail *= density
     cdf = np.subtract(_HALF, tail, out=tail)

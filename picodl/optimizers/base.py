@@ -14,7 +14,6 @@ import numpy as np
 from picodl import config
 from picodl.module import Module, Parameter
 from picodl.optimizers import schedules
-from picodl.optimizers.blas import SMALL
 from picodl.optimizers.clipping import clip_by_global_norm, clip_by_norm, clip_by_value
 from picodl.optimizers.flat import Packing, Plan, label
 from picodl.optimizers.options import OPTIONS, as_groups, check_options
@@ -23,6 +22,8 @@ from picodl.optimizers.state import State
 from picodl.parallel import blas_single_thread, map_blocks
 from picodl.tensor import Tensor, as_array, no_grad
 from picodl.typing import Array, Config
+
+_ALONE = 1 << 15  # elements that one thread takes at once
 
 
 class Optimizer(State):
@@ -235,7 +236,7 @@ class Optimizer(State):
             for settings in plan.settings:
                 own = settings.group.rate(rate, iteration) if settings.group else rate
                 settings.set(self.numbers(step, own), own)
-            if plan.size > SMALL:
+            if plan.size > _ALONE:
                 with blas_single_thread():
                     map_blocks(self._step_block, plan.blocks, plan.size * self.cost)
             else:
