@@ -205,7 +205,9 @@ def test_images(tmp_path: Path) -> None:
     )  # fmt: skip
     assert not set(train.file_paths) & set(validation.file_paths)
     assert len(validation.file_paths) == 3 and train[0][1].shape == (7, 1)
-    model = picodl.Sequential([layers.Rescaling(1 / 255), layers.Flatten(), layers.Dense(1, "sigmoid")])
+    model = picodl.Sequential(
+        [layers.Rescaling(1 / 255), layers.Flatten(), layers.Dense(1, "sigmoid")]
+    )
     model.compile(picodl.optimizers.SGD(1e-6), "binary_crossentropy")
     model.fit(train, validation_data=validation, verbose=0)
     assert utils.smart_resize(picture, (4, 4)).shape == (4, 4, 3)

@@ -324,8 +324,8 @@ def _warn_of_single_unit(loss: Any, y_pred: Any) -> None:
         return
     if y_pred.data.size and np.all(y_pred.data == 1):
         warnings.warn(
-            "The single output unit is 1 for every sample: a softmax over one unit always is, and a "
-            'sigmoid of large inputs. Use activation="sigmoid" for two classes, or one unit per '
+            "The single output unit is 1 for every sample: a softmax over one unit always is, and "
+            'a sigmoid of large inputs. Use activation="sigmoid" for two classes, or one unit per '
             "class, and scale the inputs.",
             stacklevel=4,
         )
