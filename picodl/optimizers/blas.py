@@ -14,7 +14,7 @@ import numpy as np
 
 from picodl.typing import Array
 
-SMALL = 1 << 13  # elements; up to here the two ways cost about the same
+SMALL = 1 << 15  # elements; up to here the two ways cost about the same
 _TYPES = {"f": ("s", ctypes.c_float), "d": ("d", ctypes.c_double)}
 _LAYOUTS = (  # of names and of integers, as OpenBLAS and MKL are built
     ("scipy_cblas_{}axpby64_", ctypes.c_int64),
