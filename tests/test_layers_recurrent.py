@@ -182,3 +182,229 @@ def test_a_layer_shows_what_its_cell_was_made_with():
     assert layer.activation is picodl.activations.tanh
     with pytest.raises(AttributeError, match="'GRU' object has no attribute 'filters'"):
         _ = layer.filters
+
+
+@picodl.saving.register_keras_serializable("tests")
+class Nested(layers.Layer):
+    """A cell of states (8,), [4, (2, 3)]: a running sum, a recurrence, and what it saw of pairs."""
+
+    state_size = ((8,), [4, (2, 3)])
+    output_size = 4
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight((input_shape[-1], 4), name="kernel")
+        self.recurrent = self.add_weight((4, 4), name="recurrent")
+
+    def call(self, inputs, states):
+        total, (h, pairs) = states
+        assert isinstance(states[1], list) and pairs.shape[1:] == (2, 3)
+        h = ops.tanh(inputs @ self.kernel + h @ self.recurrent + total[:, :4])
+        outer = ops.reshape(h[:, :2], (-1, 2, 1)) * ops.reshape(h[:, 1:], (-1, 1, 3))
+        total = total + ops.sum(inputs * inputs, axis=-1, keepdims=True)
+        pairs = 0.5 * pairs + outer
+        return h + ops.sum(pairs, axis=(1, 2))[:, None], [total, [h, pairs]]
+
+
+def started(batch=3):
+    """States to start from."""
+    total, h, pairs = (rng.normal(size=(batch, *s)) for s in ((8,), (4,), (2, 3)))
+    return [total, [h, pairs]]
+
+
+def by_hand(weights, x, states, mask=None):
+    """The outputs of all steps and the last states of Nested, in plain numpy."""
+    kernel, recurrent = weights
+    total, (h, pairs) = states
+    outputs, y = [], np.zeros((len(x), 4))
+    for t in range(x.shape[1]):
+        keep = np.ones(len(x), bool) if mask is None else mask[:, t]
+        new = np.tanh(x[:, t] @ kernel + h @ recurrent + total[:, :4])
+        seen = 0.5 * pairs + new[:, :2, None] * new[:, None, 1:]
+        y = np.where(keep[:, None], new + seen.sum((1, 2))[:, None], y)
+        outputs.append(y)
+        total = np.where(keep[:, None], total + (x[:, t] ** 2).sum(-1, keepdims=True), total)
+        h = np.where(keep[:, None], new, h)
+        pairs = np.where(keep[:, None, None], seen, pairs)
+    return np.stack(outputs, 1), [total, [h, pairs]]
+
+
+def assert_states(states, expected):
+    picodl.tree.assert_same_structure(states, expected)
+    for a, b in zip(picodl.tree.flatten(states), picodl.tree.flatten(expected), strict=True):
+        np.testing.assert_allclose(a.data, b, atol=1e-10)
+
+
+MASK = np.array([[1, 1, 0, 1, 0], [0, 1, 1, 1, 1], [0, 0, 1, 0, 0]], bool)
+
+
+@pytest.mark.parametrize("mask", [None, MASK])
+@pytest.mark.parametrize("back", [False, True])
+def test_nested_states_are_those_of_a_loop_by_hand(back, mask, float64):
+    layer = layers.RNN(Nested(), return_sequences=True, return_state=True, go_backwards=back)
+    x, step = rng.normal(size=(3, 5, 2)), -1 if back else 1
+    zeros = layer.get_initial_state(3)
+    assert [zeros[0].shape, [s.shape for s in zeros[1]]] == [(3, 8), [(3, 4), (3, 2, 3)]]
+    first = started()
+    for given in (None, first, picodl.tree.flatten(first)):
+        y, *states = layer(x, initial_state=given, mask=mask)
+        start = picodl.tree.map_structure(lambda z: z.data, zeros) if given is None else first
+        weights = layer.get_weights()
+        outputs, ends = by_hand(
+            weights, x[:, ::step], start, None if mask is None else mask[:, ::step]
+        )
+        np.testing.assert_allclose(y.data, outputs, atol=1e-10)
+        assert_states(states, ends)
+    shapes = layer.compute_output_shape((3, 5, 2))
+    assert shapes == ((3, 5, 4), (3, 8), [(3, 4), (3, 2, 3)])
+    gradcheck(
+        lambda x, a, b, c: layer(x, initial_state=[a, [b, c]], mask=mask)[0],
+        x, *picodl.tree.flatten(first), tolerance=1e-5,
+    )  # fmt: skip
+    gradcheck(lambda x: layer(x, mask=mask)[2][1], x, tolerance=1e-5)
+
+
+def test_nested_states_of_a_stateful_layer_go_on_until_reset(float64):
+    layer = layers.RNN(Nested(), stateful=True, return_state=True)
+    assert layer.states is None
+    y, *_ = layer(X)
+    first = by_hand(
+        layer.get_weights(), X, [np.zeros((3, 8)), [np.zeros((3, 4)), np.zeros((3, 2, 3))]]
+    )
+    np.testing.assert_allclose(y.data, first[0][:, -1], atol=1e-10)
+    assert_states(layer.states, first[1])
+    again = layer(X)
+    assert_states(list(again[1:]), by_hand(layer.get_weights(), X, first[1])[1])
+    layer.reset_states()
+    assert layer.states is None
+    np.testing.assert_array_equal(layer(X)[0].data, y.data)
+    assert len(layer.weights) == 2
+
+
+def test_nested_states_in_both_directions(float64):
+    layer = layers.Bidirectional(
+        layers.RNN(Nested(), return_sequences=True, return_state=True), merge_mode="sum"
+    )
+    first = [*started(), *started()]
+    y, *states = layer(X, initial_state=first)
+    weights = layer.get_weights()
+    ahead, ends = by_hand(weights[:2], X, first[:2])
+    back, back_ends = by_hand(weights[2:], X[:, ::-1], first[2:])
+    np.testing.assert_allclose(y.data, ahead + back[:, ::-1], atol=1e-10)
+    assert_states(states, [*ends, *back_ends])
+    flat = layer(X, initial_state=picodl.tree.flatten(first))
+    np.testing.assert_array_equal(flat[0].data, y.data)
+    expected = ((3, 5, 4), (3, 8), [(3, 4), (3, 2, 3)], (3, 8), [(3, 4), (3, 2, 3)])
+    assert layer.compute_output_shape(X.shape) == expected
+    masked = layer(X, mask=MASK)
+    np.testing.assert_array_equal(masked[0].mask, MASK)
+    assert masked[2][1].mask is None
+
+
+def test_a_cell_of_nested_states_in_a_stack(float64):
+    cells = [layers.LSTMCell(3), Nested(), layers.GRUCell(2)]
+    layer = layers.RNN(cells, return_sequences=True, return_state=True)
+    assert layer.state_size == [[3, 3], [(8,), [4, (2, 3)]], 2]
+    y, lstm, nested, gru = layer(X)
+    below, *lstm_ends = layers.RNN(cells[0], return_sequences=True, return_state=True)(X)
+    start = [np.zeros((3, 8)), [np.zeros((3, 4)), np.zeros((3, 2, 3))]]
+    outputs, ends = by_hand(cells[1].get_weights(), below.data, start)
+    above, gru_end = layers.RNN(cells[2], return_sequences=True, return_state=True)(outputs)
+    np.testing.assert_allclose(y.data, above.data, atol=1e-10)
+    assert_states(lstm, [s.data for s in lstm_ends])
+    assert_states(nested, ends)
+    np.testing.assert_allclose(gru.data, gru_end.data, atol=1e-10)
+    whole = layer(X, initial_state=[lstm, nested, gru])
+    flat = layer(X, initial_state=picodl.tree.flatten([lstm, nested, gru]))
+    np.testing.assert_array_equal(whole[0].data, flat[0].data)
+    gradcheck(lambda x: layer(x)[2][1][1], rng.normal(size=(2, 4, 2)), tolerance=1e-5)
+
+
+def test_nested_states_in_models_configs_and_files(tmp_path):
+    source = picodl.Input((None, 2))
+    y, *states = layers.RNN([Nested(), layers.LSTMCell(4)], return_state=True)(source)
+    assert [s.shape for s in states[0][1]] == [(None, 4), (None, 2, 3)]
+    again = layers.RNN([Nested(), layers.LSTMCell(4)], return_sequences=True)
+    model = picodl.Model(source, [y, again(source, initial_state=states)])
+    expected = model.predict(X, verbose=0)
+    assert [e.shape for e in expected] == [(3, 4), (3, 5, 4)]
+    twin = picodl.Model.from_config(model.get_config())
+    twin.set_weights(model.get_weights())
+    model.save(tmp_path / "model.keras")
+    loaded = picodl.models.load_model(tmp_path / "model.keras")
+    for other in (twin, loaded):
+        for a, b in zip(other.predict(X, verbose=0), expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+    whole = picodl.Model(source, layers.RNN(Nested(), return_state=True)(source))
+    _, _, (h, pairs) = whole.predict(X, verbose=0)
+    assert (h.shape, pairs.shape) == ((3, 4), (3, 2, 3))
+
+
+class Keep(layers.Layer):
+    """A cell that leaves its states as they are, and says what it was given."""
+
+    output_size = 2
+
+    def __init__(self, state_size):
+        super().__init__()
+        self.state_size = state_size
+
+    def call(self, inputs, states):
+        self.given = picodl.tree.map_structure(lambda s: s.shape[1:], states)
+        return inputs, states
+
+
+class Sizes:
+    """The shape of another library: neither list nor tuple."""
+
+    def __iter__(self):
+        return iter((2, 3))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "given"),
+    [
+        (4, [(4,)]),
+        ([4, 4], [(4,), (4,)]),
+        ((2, 3), [(2,), (3,)]),  # as in Keras: a size for each of two states
+        ([(2, 3)], [(2, 3)]),
+        (((2, 3), (4,)), [(2, 3), (4,)]),
+        ([[4, 5], 6], [[(4,), (5,)], (6,)]),
+        ([[2, [(3, 1)]], (8,)], [[(2,), [(3, 1)]], (8,)]),
+        ([([4], 5)], [([(4,)], (5,))]),
+        ([{"a": 4, "b": (2, 2)}], [{"a": (4,), "b": (2, 2)}]),
+        ([Sizes(), 1], [(2, 3), (1,)]),
+        ([()], [()]),
+    ],
+)
+def test_what_a_state_size_means(sizes, given):
+    cell = Keep(sizes)
+    layer = layers.RNN(cell, return_state=True)
+    _, *states = layer(X)
+    assert cell.given == given
+    assert picodl.tree.map_structure(lambda s: s.shape[1:], states) == given
+    spec = picodl.tree.map_structure(lambda s: s.shape[1:], list(layer(picodl.Input((5, 2)))[1:]))
+    assert spec == given
+
+
+@pytest.mark.parametrize("sizes", [{"a": 4}, None, "ab", [4, None], [[4, 2.5]]])
+def test_a_state_size_that_says_nothing_is_refused(sizes):
+    with pytest.raises(ValueError, match="state_size of the cell Keep must be an integer, or a"):
+        layers.RNN(Keep(sizes))(X)
+
+
+def test_a_cell_may_start_from_states_of_its_own():
+    class Starts(Keep):
+        def get_initial_state(self, inputs=None, batch_size=None):
+            return [np.ones((batch_size, 4), "f"), (np.full((batch_size, 2, 3), 2, "f"),)]
+
+    _, a, (b,) = layers.RNN(Starts([4, [(2, 3)]]), return_state=True)(X)
+    assert (a.data == 1).all() and (b.data == 2).all()
+
+
+def test_a_cell_that_loses_a_state_is_named():
+    class Loses(Keep):
+        def call(self, inputs, states):
+            return inputs, states[:1]
+
+    with pytest.raises(ValueError, match=r'"short": the cell Loses received 2 .* returned 1'):
+        layers.RNN(Loses([4, 4]), name="short")(X)

@@ -11,7 +11,16 @@ from picodl import ops, tree
 from picodl.config import thread
 from picodl.layers.base import Layer
 from picodl.layers.input_spec import InputSpec
-from picodl.module import Parameter
+from picodl.layers.recurrent_states import (
+    KeptStates,
+    alone_or_list,
+    as_list,
+    first_states,
+    map_state_shapes,
+    output_shape,
+    packed,
+    state_shapes,
+)
 from picodl.ops.recurrent import unroll
 from picodl.tensor import Tensor
 from picodl.typing import Config, Shape
@@ -22,7 +31,11 @@ class RNN(Layer):
 
     Args:
         cell: a cell, or a list of cells for StackedRNNCells. A cell is a layer with
-            `call(inputs, states)`, which returns the output and the new states, and `state_size`.
+            `call(inputs, states)`, which returns the output and the new states, and `state_size`:
+            a number, or a list with a number for each state. In place of a number may stand a
+            shape, a tuple such as (2, 3), or a list of further states, which the cell then takes
+            and returns as a list. It may have an `output_size` (else that of the first state) and
+            `get_initial_state(batch_size)` (else zeros).
         return_sequences: give the outputs of all steps instead of the last one.
         return_state: give the last states too.
         go_backwards: start with the last step; outputs stand in that order.
@@ -35,7 +48,8 @@ class RNN(Layer):
     neither state nor output.
 
     Shapes: (batch, T, n) -> (batch, units), or (batch, T, units) for return_sequences; with
-        return_state the tuple (output, state, ...).
+        return_state the tuple (output, state, ...), the states nested as the cell's are; for
+        several cells the state, or the list of states, of each. An initial_state may be flat too.
 
     >>> import numpy as np
     >>> class Sum(Layer):
@@ -75,7 +89,7 @@ class RNN(Layer):
         self.unroll = unroll
         self.zero_output_for_mask = zero_output_for_mask
         self.input_spec: Any = InputSpec(min_ndim=3)
-        self._kept = _States()
+        self._kept = KeptStates()
 
     @property
     def state_size(self) -> Any:
@@ -85,7 +99,10 @@ class RNN(Layer):
     @property
     def states(self) -> list[Any] | None:
         """The states a stateful layer goes on from; None before its first call."""
-        return self._kept.values
+        kept = self._kept.values
+        if not kept:
+            return kept
+        return packed(self.get_initial_state(kept[0].shape[0]), kept)
 
     def build(self, sequences_shape: Shape, initial_state_shape: Any = None) -> None:
         self.input_spec.check(self, sequences_shape)
@@ -117,14 +134,15 @@ class RNN(Layer):
         states = self._first_states(sequences, memory.get("states") if memory else initial_state)
         if _runs_whole_sequences(self.cell):
             keep = self.return_state or self.stateful or memory is not None
-            output, last = self._run_fused(sequences, states, mask, training, keep)
+            flat = tree.flatten(states)
+            output, last = self._run_fused(sequences, flat, mask, training, keep)
         else:
             output, last = self._run_steps(sequences, states, mask, training)
         if memory is not None:  # inside generate() the next call brings the next tokens
             memory["states"] = last
         if self.stateful:
-            self._kept.assign([s.data for s in tree.flatten(last)])
-        return (output, *tree.flatten(last)) if self.return_state else output
+            self._kept.assign([s.data for s in last])
+        return (output, *packed(states, last)) if self.return_state else output
 
     def _run_fused(
         self, x: Any, states: list[Any], mask: Any, training: bool, keep_states: bool
@@ -139,33 +157,34 @@ class RNN(Layer):
     def _run_steps(self, x: Any, states: list[Any], mask: Any, training: bool) -> Any:
         """Step by step, for a user's own cell."""
         takes = {"training": training} if _takes_training(self.cell) else {}
-        like = self._nested(states)
 
         def step(part: Any, flat: list[Any]) -> tuple[Any, list[Any]]:
-            output, new = self.cell(part, tree.pack_sequence_as(like, flat), **takes)
-            return output, tree.flatten(new)
+            output, new = self.cell(part, packed(states, flat), **takes)
+            after = tree.flatten(new)
+            if len(after) != len(flat):
+                raise ValueError(
+                    f'{type(self).__name__} layer "{self.name}": the cell '
+                    f"{type(self.cell).__name__} received {len(flat)} states, but returned "
+                    f"{len(after)}. It must return as many as it received."
+                )
+            return output, after
 
+        flat = tree.flatten(states)
         last, outputs, ends = unroll(
-            step, x, states, mask, self.go_backwards, self.zero_output_for_mask
+            step, x, flat, mask, self.go_backwards, self.zero_output_for_mask
         )
         return (ops.stack(outputs, axis=1) if self.return_sequences else last), ends
 
     # ---------------------------------------------------------------- states
 
-    def _nested(self, flat: list[Any]) -> Any:
-        sizes = self.cell.state_size
-        if isinstance(self.cell, StackedRNNCells):
-            return sizes
-        return flat if len(flat) > 1 or isinstance(sizes, (list, tuple)) else [flat[0]]
-
     def _first_states(self, x: Any, initial_state: Any) -> list[Any]:
-        """The flat list of states to start from."""
+        """The states to start from, in the structure that the cell takes."""
         batch = x.shape[0]
         zeros = self.get_initial_state(batch)
         if initial_state is not None:
             given = [s if isinstance(s, Tensor) else Tensor(s) for s in tree.flatten(initial_state)]
-            self._check_states(given, zeros, batch)
-            return given
+            self._check_states(given, tree.flatten(zeros))
+            return packed(zeros, given)
         if self.stateful and self._kept.values is not None:
             kept = [Tensor(s.data.copy()) for s in self._kept.values]
             if kept[0].shape[0] != batch:
@@ -174,10 +193,10 @@ class RNN(Layer):
                     f"{kept[0].shape[0]}, but received sequences of shape {tuple(x.shape)}. Call "
                     "reset_states() first, or use batches of one size."
                 )
-            return kept
+            return packed(zeros, kept)
         return zeros
 
-    def _check_states(self, given: list[Any], zeros: list[Any], batch: int) -> None:
+    def _check_states(self, given: list[Any], zeros: list[Any]) -> None:
         if [s.shape for s in given] != [z.shape for z in zeros]:
             raise ValueError(
                 f'{type(self).__name__} layer "{self.name}" expects initial states of shapes '
@@ -185,13 +204,8 @@ class RNN(Layer):
             )
 
     def get_initial_state(self, batch_size: int) -> list[Any]:
-        """Zeros for each state of the cell, as a flat list."""
-        if hasattr(self.cell, "get_initial_state"):
-            return tree.flatten(self.cell.get_initial_state(batch_size))
-        return [
-            Tensor(np.zeros((batch_size, *((n,) if isinstance(n, int) else tuple(n))), self._dtype))
-            for n in _sizes(self.cell.state_size)
-        ]
+        """The first states, zeros unless the cell has its own, in the structure the cell takes."""
+        return first_states(self.cell, batch_size, self._dtype)
 
     def reset_states(self) -> None:
         """Start the next call of a stateful layer from zeros."""
@@ -217,18 +231,16 @@ class RNN(Layer):
         mask = previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
         mask = mask if self.return_sequences else None
         if self.return_state:
-            return [mask] + [None] * len(_sizes(self.cell.state_size))
+            return [mask] + [None] * len(as_list(self.cell.state_size))
         return mask
 
     def compute_output_shape(self, sequences_shape: Shape, initial_state_shape: Any = None) -> Any:
         batch, steps, *_ = sequences_shape
-        sizes = [(n,) if isinstance(n, int) else tuple(n) for n in _sizes(self.cell.state_size)]
-        size = getattr(self.cell, "output_size", None)
-        size = sizes[0] if size is None else (size,) if isinstance(size, int) else tuple(size)
+        size = output_shape(self.cell)
         output = (batch, steps, *size) if self.return_sequences else (batch, *size)
         if not self.return_state:
             return output
-        return (output, *((batch, *s) for s in sizes))
+        return (output, *map_state_shapes(lambda shape: (batch, *shape), self.cell))
 
     def options(self) -> Config:
         """The arguments that all recurrent layers share."""
@@ -263,8 +275,8 @@ class StackedRNNCells(Layer):
     Args:
         cells: a list of cells.
 
-    Shapes: as its first cell's input, its last cell's output; the states are lists, one for each
-        cell.
+    Shapes: as its first cell's input, its last cell's output; the states are a list with those of
+        each cell: a list, or the state itself where state_size is a number.
     """
 
     def __init__(self, cells: Sequence[Any], **kwargs: Any) -> None:
@@ -279,31 +291,27 @@ class StackedRNNCells(Layer):
 
     @property
     def state_size(self) -> list[Any]:
-        """The state sizes of each cell, as a list for each."""
-        return [list(_sizes(cell.state_size)) for cell in self.cells]
+        """The state_size of each cell."""
+        sizes = [cell.state_size for cell in self.cells]
+        return [list(size) if isinstance(size, tuple) else size for size in sizes]
 
     @property
     def output_size(self) -> Any:
         """That of the last cell."""
-        last = self.cells[-1]
-        size = getattr(last, "output_size", None)
-        return _sizes(last.state_size)[0] if size is None else size
+        shape = output_shape(self.cells[-1])
+        return shape[0] if len(shape) == 1 else shape
 
     def build(self, input_shape: Shape) -> None:
         shape = input_shape
         for cell in self.cells:
             if isinstance(cell, Layer) and not cell.built:
                 cell.build(shape)
-            size = getattr(cell, "output_size", None)
-            size = _sizes(cell.state_size)[0] if size is None else size
-            shape = (input_shape[0], *((size,) if isinstance(size, int) else tuple(size)))
+            shape = (input_shape[0], *output_shape(cell))
 
     def get_initial_state(self, batch_size: int) -> list[Any]:
-        """Zeros for each state of each cell."""
+        """The first states of each cell."""
         return [
-            cell.get_initial_state(batch_size)
-            if hasattr(cell, "get_initial_state")
-            else [Tensor(np.zeros((batch_size, n), self._dtype)) for n in _sizes(cell.state_size)]
+            alone_or_list(cell.state_size, first_states(cell, batch_size, self._dtype))
             for cell in self.cells
         ]
 
@@ -311,8 +319,8 @@ class StackedRNNCells(Layer):
         new = []
         for cell, before in zip(self.cells, states, strict=True):
             takes = {"training": training} if _takes_training(cell) else {}
-            inputs, after = cell(inputs, before, **takes)
-            new.append(list(after) if isinstance(after, (list, tuple)) else [after])
+            inputs, after = cell(inputs, as_list(before), **takes)
+            new.append(alone_or_list(before, as_list(after)))
         return inputs, new
 
     def sequence(
@@ -361,7 +369,7 @@ class StackedRNNCells(Layer):
     def _shared(self, flat: list[Any]) -> list[list[Any]]:
         """The flat list of states cut into those of each cell."""
         left = iter(flat)
-        return [[next(left) for _ in _sizes(cell.state_size)] for cell in self.cells]
+        return [[next(left) for _ in state_shapes(cell)] for cell in self.cells]
 
     def get_config(self) -> Config:
         from picodl.saving import serialization
@@ -378,28 +386,6 @@ class StackedRNNCells(Layer):
             for c in config["cells"]
         ]
         return super().from_config({**config, "cells": cells})
-
-
-class _States:
-    """The states of a stateful layer, where the walk over weights does not look."""
-
-    def __init__(self) -> None:
-        self.values: list[Parameter] | None = None
-
-    def assign(self, arrays: list[Any]) -> None:
-        """Set the states; made at first use."""
-        if self.values is None:
-            self.values = [
-                Parameter(a, dtype=a.dtype, trainable=False, name="state") for a in arrays
-            ]
-            return
-        for state, array in zip(self.values, arrays, strict=True):
-            state.assign(array)
-
-
-def _sizes(state_size: Any) -> list[Any]:
-    """The sizes of the states as a flat list."""
-    return tree.flatten(state_size) if isinstance(state_size, (list, tuple)) else [state_size]
 
 
 def _runs_whole_sequences(cell: Any) -> bool:

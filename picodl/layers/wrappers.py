@@ -9,6 +9,7 @@ from picodl.layers.base import Layer
 from picodl.layers.checks import choice
 from picodl.layers.core import Wrapper
 from picodl.layers.input_spec import InputSpec
+from picodl.layers.recurrent_states import as_list
 from picodl.layers.signature import CallSignature
 from picodl.typing import Config, Shape
 
@@ -193,7 +194,7 @@ class Bidirectional(Layer):
         mask = previous_mask if self.return_sequences else None
         masks = [mask, mask] if self.merge_mode is None else [mask]
         if self.return_state:
-            return masks + [None] * 2 * len(tree.flatten(self.forward_layer.state_size))
+            return masks + [None] * 2 * len(as_list(self.forward_layer.state_size))
         return masks if self.merge_mode is None else mask
 
     def compute_output_shape(self, sequences_shape: Shape, initial_state_shape: Any = None) -> Any:
