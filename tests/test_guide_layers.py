@@ -222,7 +222,7 @@ def test_a_mixed_model_gives_what_its_last_layer_gives():
             [keras.Input((2,)), layers.Dense(3), layers.Dense(1, dtype="float32")]
         )
     finally:
-        keras.config.set_dtype_policy("float32")
+        keras.config.set_dtype_policy(None)
     x = np.ones((4, 2), "float32")
     assert model.layers[0](x).dtype == "float16"
     assert model(x).dtype == model.predict(x, verbose=0).dtype == np.float32

@@ -28,7 +28,9 @@ def class_numbers(name: str, target: Array, shape: tuple[int, ...], classes: int
             )
         t = t.reshape(shape)
     ids = whole_numbers(name, t)
-    if ids.size and ids.view(np.uintp).max() >= classes:  # negative ones are huge in this view
+    if (
+        ids.size and np.maximum.reduce(ids.view(np.uintp), None) >= classes
+    ):  # negative ones are huge in this view
         hint = " One output unit: BinaryCrossentropy takes labels 0 and 1." if classes == 1 else ""
         raise ValueError(
             f"{name}: labels (targets) must lie in the range 0 to {classes - 1} for predictions of "

@@ -15,6 +15,9 @@ from picodl.parallel import GRAIN, map_blocks, shares_of
 from picodl.tensor import Tensor, record, value
 from picodl.typing import Array
 
+_FLOPS_PER_US = 6e4  # of one thread: 60 GFLOP/s
+_SMALL = GRAIN * _FLOPS_PER_US
+
 
 @op
 def dense(x: Tensor, kernel: Tensor, bias: Tensor | None = None, pair: Any = None) -> Tensor:
@@ -31,7 +34,8 @@ def dense(x: Tensor, kernel: Tensor, bias: Tensor | None = None, pair: Any = Non
     """
     a, w = x.data, kernel.data
     rows = a if a.ndim == 2 else a.reshape(-1, a.shape[-1])
-    z = product(rows, w)
+    times = np.ndarray.dot if 2 * rows.size * w.shape[1] < _SMALL else product  # all alike large
+    z = times(rows, w)
     if bias is not None:
         z += bias.data
     function: Pair = linear_pair if pair is None else pair
@@ -44,10 +48,10 @@ def dense(x: Tensor, kernel: Tensor, bias: Tensor | None = None, pair: Any = Non
         h = function.backward(g if g.ndim == 2 else g.reshape(y.shape), saved)
         dx = None
         if x.requires_grad:
-            dx = product(h, w.T)
+            dx = times(h, w.T)
             if a.ndim != 2:
                 dx = dx.reshape(a.shape)
-        dw = product(rows.T, h) if kernel.requires_grad else None
+        dw = times(rows.T, h) if kernel.requires_grad else None
         if bias is None:
             return dx, dw
         return dx, dw, sum_of_rows(h)
@@ -58,10 +62,6 @@ def dense(x: Tensor, kernel: Tensor, bias: Tensor | None = None, pair: Any = Non
 
     inputs = (x, kernel) if bias is None else (x, kernel, bias)
     return record(out, inputs, backward, composed)
-
-
-_FLOPS_PER_US = 6e4  # of one thread: 60 GFLOP/s
-_SMALL = GRAIN * _FLOPS_PER_US
 
 
 def product(a: Array, b: Array) -> Array:
@@ -82,6 +82,11 @@ def product(a: Array, b: Array) -> Array:
 def sum_of_rows(h: Array) -> Array:
     """The sum over the first axis of a matrix, as a product: 0.3 us for 32x128 against 1.3."""
     return _ones(len(h), h.dtype).dot(h) if h.size < 1 << 20 else np.add.reduce(h, axis=0)
+
+
+def sum_of_columns(h: Array) -> Array:
+    """The sum over the last axis of a matrix, as a product where that takes 1 us less."""
+    return h.dot(_ones(h.shape[1], h.dtype)) if h.size < 8192 else np.add.reduce(h, axis=1)
 
 
 @functools.lru_cache(maxsize=16)

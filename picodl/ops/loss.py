@@ -17,6 +17,7 @@ import numpy as np
 from picodl import config
 from picodl.ops.core import normalize_axis, op
 from picodl.ops.labels import class_axis, class_numbers
+from picodl.ops.linear import sum_of_columns
 from picodl.tensor import Tensor, record
 from picodl.typing import Array
 
@@ -285,10 +286,11 @@ def mean_sparse_crossentropy(target: Array, output: Tensor) -> Tensor:
     n = len(rows)
     at = _row_starts(n, k) + labels.reshape(-1)
     e = rows - np.maximum.reduce(rows, 1, keepdims=True)
-    total = np.add.reduce(e.take(at))
+    picked = e.take(at)
     np.exp(e, out=e)
-    s = np.add.reduce(e, 1)
-    total = np.add.reduce(np.log(s)) - total
+    s = sum_of_columns(e)
+    values = np.log(s)
+    values -= picked
 
     def backward(g: Any) -> Any:
         share = g * (1.0 / n)
@@ -297,10 +299,10 @@ def mean_sparse_crossentropy(target: Array, output: Tensor) -> Tensor:
         return (dz.reshape(a.shape),)
 
     def composed(output: Tensor) -> Any:
-        values = sparse_categorical_crossentropy(labels, output, True)
-        return weighted_sum(values, None, 1.0 / n)
+        one_each = sparse_categorical_crossentropy(labels, output, True)
+        return weighted_sum(one_each, None, 1.0 / n)
 
-    return record(total * (1.0 / n), (output,), backward, composed)
+    return record(np.add.reduce(values) * (1.0 / n), (output,), backward, composed)
 
 
 def weighted_sum(values: Tensor, weights: Array | None, share: float) -> Tensor:
