@@ -25,6 +25,9 @@ from picodl.typing import Array
 T = TypeVar("T")
 
 GRAIN = 150.0  # microseconds of work; a round trip to another thread costs up to 40
+# Elements of a part: smaller ones would stay in the cache, but a thread needs the interpreter's lock
+# after each numpy call and may have to wait for it, so that calls had better be few and long.
+PART = 1 << 19
 
 
 # -------------------------------------------------------------------- blocks
@@ -49,6 +52,20 @@ def shares_of(n: int, most: int = 8) -> list[slice]:
     count = max(1, min(n, most))
     edges = [-(-n * i // count) for i in range(count + 1)]
     return [slice(a, b) for a, b in itertools.pairwise(edges)]
+
+
+def parts_of(n: int, each: int) -> list[slice]:
+    """The range 0..n in equal parts for a kernel of several numpy calls, an even number if many.
+
+    Args:
+        n: length of the range; none is cut for 0.
+        each: elements of the arrays that one step of the range stands for.
+
+    >>> len(parts_of(64, 1 << 10)), len(parts_of(64, 1 << 14)), len(parts_of(64, 5 << 13))
+    (1, 2, 6)
+    """
+    count = -(-n * each // PART)
+    return shares_of(n, count + count % 2 if count > 1 else 1) if n else []
 
 
 def map_blocks(

@@ -21,11 +21,9 @@ from picodl.ops.convolution import column_sums, finish_block
 from picodl.ops.core import op
 from picodl.ops.shape import moveaxis, pad, repeat, reshape
 from picodl.ops.windows import Windows, overlap
-from picodl.parallel import blocks_of, map_blocks, sum_blocks
+from picodl.parallel import map_blocks, parts_of, sum_blocks
 from picodl.tensor import Tensor, record
 from picodl.typing import Array
-
-BLOCK = 1 << 18  # elements of the output in one block
 
 
 @op
@@ -97,7 +95,7 @@ def _depthwise(
     a, w = np.ascontiguousarray(x.data, dtype), np.ascontiguousarray(kernel.data, dtype)
     windows = plan.windows
     y = np.empty((len(a), *windows.out, plan.channels), dtype)
-    blocks = blocks_of(len(a), BLOCK // max(1, math.prod(windows.out) * plan.channels))
+    blocks = parts_of(len(a), math.prod(windows.out) * plan.channels)
     saved: list[Any] = [None] * len(blocks)
     work = y.size * plan.taps * 2e-4
 

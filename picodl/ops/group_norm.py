@@ -11,11 +11,9 @@ from picodl.ops.core import cast, op
 from picodl.ops.functions import rsqrt
 from picodl.ops.reduce import mean as mean_of
 from picodl.ops.shape import reshape
-from picodl.parallel import blocks_of, map_blocks
+from picodl.parallel import map_blocks, parts_of
 from picodl.tensor import Tensor, record
 from picodl.typing import Array
-
-BLOCK = 1 << 17
 
 
 @op
@@ -49,7 +47,7 @@ def group_normalization(
         return cast(y, np.float16)
     pixels = math.prod(x.shape[1:-1])
     a = np.ascontiguousarray(x.data).reshape(len(x.data), pixels, n)
-    blocks = blocks_of(len(a), BLOCK // max(1, pixels * n))
+    blocks = parts_of(len(a), pixels * n)
     work = a.size * 1e-3
     ones = np.ones((1, pixels), a.dtype)
     size = max(1, pixels * n // groups)

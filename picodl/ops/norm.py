@@ -1,7 +1,7 @@
 """Normalisation: over the batch, over each sample's features, over groups of channels.
 
-Each walk over the data is in blocks that stay in the cache. Sums are products with ones (10 times
-faster than `sum(0)`), and pixels of few channels are seen as longer rows (see `_Rows`).
+Sums are products with ones (10 times faster than `sum(0)`), and pixels of few channels are seen as
+longer rows (see `_Rows`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from picodl.ops.core import cast, normalize_axis, op
 from picodl.ops.functions import rsqrt
 from picodl.ops.reduce import mean as mean_of
 from picodl.ops.shape import moveaxis, reshape
-from picodl.parallel import blocks_of, map_blocks
+from picodl.parallel import map_blocks, parts_of
 from picodl.tensor import Tensor, record
 from picodl.typing import Array
-
-BLOCK = 1 << 17  # elements of one block: a few buffers of it fit in L2
 
 
 class _Rows:
@@ -37,7 +35,7 @@ class _Rows:
         self.times = math.gcd(self.pixels, max(1, 8192 // max(1, self.channels))) or 1
         self.width = self.channels * self.times
         self.shape = (self.pixels // self.times, self.width)
-        self.blocks = blocks_of(self.shape[0], BLOCK // max(1, self.width))
+        self.blocks = parts_of(self.shape[0], self.width)
         self.work = self.pixels * self.channels * 2e-4
 
     def tile(self, vector: Array) -> Array:
@@ -319,7 +317,7 @@ def _normalize_rows(
     """Normalise each row of a matrix; without centering by its root mean square."""
     (a,) = _plain(x)
     n = a.shape[1]
-    blocks = blocks_of(len(a), BLOCK // max(1, n))
+    blocks = parts_of(len(a), n)
     work = a.size * 1e-3
     mean = np.full(n, 1 / max(1, n), a.dtype)
     center = np.empty((len(a), 1), a.dtype) if centered else None

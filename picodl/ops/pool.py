@@ -1,7 +1,7 @@
 """Pooling over windows: maxima and means, also adaptive ones.
 
 A window's maximum or sum is taken along one axis after the other, rows first: there whole rows lie
-together. Blocks of images stay in the cache and are spread over threads.
+together.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ from picodl import config
 from picodl.ops.core import op
 from picodl.ops.shape import moveaxis, pad
 from picodl.ops.windows import as_sizes, output_sizes, pads_of
-from picodl.parallel import blocks_of, map_blocks
+from picodl.parallel import map_blocks, parts_of
 from picodl.tensor import Tensor, record
 from picodl.typing import Array
-
-BLOCK = 1 << 17  # elements of the input in one block: half of L2
 
 
 class Pooling(NamedTuple):
@@ -156,7 +154,7 @@ def pooling_of(sizes: tuple[int, ...], pool_size: Any, strides: Any, padding: st
 
 
 def _blocks(x: Array) -> list[slice]:
-    return blocks_of(len(x), BLOCK // max(1, math.prod(x.shape[1:])))
+    return parts_of(len(x), math.prod(x.shape[1:]))
 
 
 def _padded(x: Array, p: Pooling, fill: float) -> Array:
