@@ -24,9 +24,9 @@ from picodl.typing import Array
 
 T = TypeVar("T")
 
-GRAIN = 150.0  # microseconds of work; a round trip to another thread costs up to 40
-# Elements of a part: smaller ones would stay in the cache, but a thread needs the interpreter's lock
-# after each numpy call and may have to wait for it, so that calls had better be few and long.
+GRAIN = 300.0  # microseconds of work; a round trip to another thread costs 40 to 150
+# Elements of a part: smaller ones would stay in the cache, but a thread needs the interpreter's
+# lock after each numpy call and may have to wait for it: calls had better be few and long.
 PART = 1 << 19
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from picodl.typing import Array
 
 _FLOPS_PER_US = 6e4  # of one thread: 60 GFLOP/s
 _SMALL = GRAIN * _FLOPS_PER_US
+_TALL = 512  # rows from which on the way back goes over blocks of them
 
 
 @op
@@ -34,27 +36,18 @@ def dense(x: Tensor, kernel: Tensor, bias: Tensor | None = None, pair: Any = Non
     """
     a, w = x.data, kernel.data
     rows = a if a.ndim == 2 else a.reshape(-1, a.shape[-1])
-    times = np.ndarray.dot if 2 * rows.size * w.shape[1] < _SMALL else product  # all alike large
-    z = times(rows, w)
-    if bias is not None:
-        z += bias.data
     function: Pair = linear_pair if pair is None else pair
-    y, saved = function.forward(z)
+    y, back = affine(rows, w, None if bias is None else bias.data, function)
     out = y if a.ndim == 2 else y.reshape(*a.shape[:-1], w.shape[1])
     if not thread.recording:
         return record(out)
 
     def backward(g: Any) -> Any:
-        h = function.backward(g if g.ndim == 2 else g.reshape(y.shape), saved)
-        dx = None
-        if x.requires_grad:
-            dx = times(h, w.T)
-            if a.ndim != 2:
-                dx = dx.reshape(a.shape)
-        dw = times(rows.T, h) if kernel.requires_grad else None
-        if bias is None:
-            return dx, dw
-        return dx, dw, sum_of_rows(h)
+        g = g if g.ndim == 2 else g.reshape(y.shape)
+        dx, dw, db = back(g, x.requires_grad, kernel.requires_grad)
+        if dx is not None and a.ndim != 2:
+            dx = dx.reshape(a.shape)
+        return (dx, dw) if bias is None else (dx, dw, db)
 
     def composed(x: Tensor, kernel: Tensor, bias: Any = None) -> Any:
         z = matmul(x, kernel)
@@ -62,6 +55,80 @@ def dense(x: Tensor, kernel: Tensor, bias: Tensor | None = None, pair: Any = Non
 
     inputs = (x, kernel) if bias is None else (x, kernel, bias)
     return record(out, inputs, backward, composed)
+
+
+Back: TypeAlias = Callable[[Array, bool, bool], tuple[Any, Any, Any]]
+
+
+def affine(rows: Array, w: Array, b: Array | None, function: Pair) -> tuple[Array, Back]:
+    """f(rows @ w + b), and its way back: (g, need_x, need_w) to the gradients of rows, w and b.
+
+    Many rows are worked out in blocks, each with all that happens to it, on threads.
+    """
+    flops = 2 * rows.size * w.shape[1]
+    if flops >= _SMALL and len(rows) >= _TALL:
+        return _affine_in_blocks(rows, w, b, function, flops)
+    times = np.ndarray.dot if flops < _SMALL else product
+    z = times(rows, w)
+    if b is not None:
+        z += b
+    y, saved = function.forward(z)
+
+    def back(g: Array, need_x: bool, need_w: bool) -> tuple[Any, Any, Any]:
+        h = function.backward(g, saved)
+        return (
+            times(h, w.T) if need_x else None,
+            times(rows.T, h) if need_w else None,
+            None if b is None else sum_of_rows(h),
+        )
+
+    return y, back
+
+
+def _affine_in_blocks(
+    rows: Array, w: Array, b: Array | None, function: Pair, flops: int
+) -> tuple[Array, Back]:
+    blocks = shares_of(len(rows), 2 * max(1, min(4, int(flops / (8 * _SMALL)))))
+    y = np.empty((len(rows), w.shape[1]), np.result_type(rows, w))
+    in_place = _works_in_place(function)
+
+    def forward(s: slice) -> Any:
+        z = np.dot(rows[s], w, out=y[s]) if in_place else rows[s].dot(w)
+        if b is not None:
+            z += b
+        value, saved = function.forward(z)
+        if not in_place:  # z may be among what was saved
+            y[s] = value
+        return saved
+
+    kept = map_blocks(forward, blocks, flops / _FLOPS_PER_US)
+
+    def back(g: Array, need_x: bool, need_w: bool) -> tuple[Any, Any, Any]:
+        dx = np.empty(rows.shape, y.dtype) if need_x else None
+
+        def backward(place: int) -> tuple[Any, Any]:
+            s = blocks[place]
+            h = function.backward(g[s], kept[place])
+            if dx is not None:
+                np.dot(h, w.T, out=dx[s])
+            dw = rows[s].T.dot(h) if need_w else None
+            return dw, None if b is None else sum_of_rows(h)
+
+        found = map_blocks(backward, range(len(blocks)), 2 * flops / _FLOPS_PER_US)
+        dw, db = found[0]
+        for more_w, more_b in found[1:]:
+            dw = None if dw is None else np.add(dw, more_w, out=dw)
+            db = None if db is None else db + more_b
+        return dx, dw, db
+
+    return y, back
+
+
+@functools.lru_cache(maxsize=64)
+def _works_in_place(pair: Pair) -> bool:
+    """Whether the activation leaves its values where z was."""
+    z = np.zeros((1, 1), np.float32)
+    return pair.forward(z)[0] is z
 
 
 def product(a: Array, b: Array) -> Array:

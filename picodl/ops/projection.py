@@ -5,11 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from picodl.ops.activation import Pair, linear_pair
 from picodl.ops.core import op
-from picodl.ops.linear import matmul
+from picodl.ops.linear import affine, matmul
 from picodl.ops.shape import reshape
 from picodl.tensor import Tensor, record
 
@@ -42,19 +40,14 @@ def project(
         )
     inner, outer = prod(w.shape[:axes]), prod(w.shape[axes:])
     rows, columns = a.reshape(-1, inner), w.reshape(inner, outer)
-    z = rows.dot(columns)
-    if bias is not None:
-        z += bias.data.reshape(-1)
     function: Pair = linear_pair if pair is None else pair
-    y, saved = function.forward(z)
+    y, back = affine(rows, columns, None if bias is None else bias.data.reshape(-1), function)
 
     def backward(g: Any) -> Any:
-        h = function.backward(g.reshape(y.shape), saved)
-        dx = h.dot(columns.T).reshape(a.shape) if x.requires_grad else None
-        dw = rows.T.dot(h).reshape(w.shape) if kernel.requires_grad else None
-        if bias is None:
-            return dx, dw
-        return dx, dw, np.ones(len(h), h.dtype).dot(h).reshape(bias.data.shape)
+        dx, dw, db = back(g.reshape(y.shape), x.requires_grad, kernel.requires_grad)
+        dx = None if dx is None else dx.reshape(a.shape)
+        dw = None if dw is None else dw.reshape(w.shape)
+        return (dx, dw) if bias is None else (dx, dw, db.reshape(bias.data.shape))
 
     def composed(x: Tensor, kernel: Tensor, bias: Any = None) -> Any:
         z = matmul(reshape(x, (-1, inner)), reshape(kernel, (inner, outer)))

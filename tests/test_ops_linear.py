@@ -1,0 +1,101 @@
+"""Products of many rows, worked out in blocks: the same numbers as at once."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from picodl import activations, ops
+from picodl.ops.projection import project
+from picodl.tensor import Tensor
+from picodl.testing import gradcheck
+
+linear = sys.modules["picodl.ops.linear"]
+PAIRS = {
+    name: function.pair
+    for name in dir(activations)
+    if hasattr(function := getattr(activations, name), "pair")
+}
+
+
+@pytest.fixture
+def blocks(monkeypatch):
+    """Blocks of three rows, two at least."""
+    monkeypatch.setattr(linear, "_SMALL", 1)
+    monkeypatch.setattr(linear, "_TALL", 4)
+    monkeypatch.setattr(linear, "shares_of", lambda n, most: [slice(0, 3), slice(3, n)])
+
+
+def results(pair, bias, dtype, op=ops.dense, **options):
+    rng = np.random.default_rng(0)
+    x = Tensor(rng.normal(size=(2, 4, 5)).astype(dtype), requires_grad=True)
+    w = Tensor(rng.normal(size=(5, 6)).astype(dtype), requires_grad=True)
+    b = Tensor(rng.normal(size=6).astype(dtype), requires_grad=True) if bias else None
+    y = op(x, w, b, pair=pair, **options)
+    y.backward(rng.normal(size=y.shape))
+    return [y.data, x.grad, w.grad, *([b.grad] if bias else [])]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", PAIRS)
+def test_dense_in_blocks_equals_dense(name, bias, request):
+    expected = results(PAIRS[name], bias, "float32")
+    request.getfixturevalue("blocks")
+    for got, want in zip(results(PAIRS[name], bias, "float32"), expected, strict=True):
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu", "tanh", "softmax"])
+def test_dense_in_blocks_has_the_right_gradient(name, blocks):
+    rng = np.random.default_rng(1)
+    arrays = rng.normal(size=(7, 3)), rng.normal(size=(3, 4)), rng.normal(size=4)
+    gradcheck(lambda x, w, b: ops.dense(x, w, b, PAIRS[name]), *arrays)
+
+
+def test_project_in_blocks_equals_project(request):
+    expected = results(PAIRS["gelu"], True, "float32", project)
+    request.getfixturevalue("blocks")
+    for got, want in zip(results(PAIRS["gelu"], True, "float32", project), expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
+
+
+def test_blocks_leave_out_what_nobody_needs(blocks):
+    x, w = Tensor(np.ones((5, 2), np.float32)), Tensor(np.ones((2, 3), np.float32), True)
+    ops.dense(x, w).sum().backward()
+    assert x.grad is None
+    np.testing.assert_array_equal(w.grad, np.full((2, 3), 5))
+    x, w = Tensor(np.ones((5, 2)), True), Tensor(np.ones((2, 3)))
+    ops.dense(x, w).sum().backward()
+    assert w.grad is None
+    np.testing.assert_array_equal(x.grad, np.full((5, 2), 3))
+
+
+def test_blocks_take_rows_that_do_not_lie_together(blocks):
+    x = np.arange(12.0).reshape(2, 6).T
+    w = np.arange(6.0).reshape(3, 2).T
+    t = Tensor(x, requires_grad=True)
+    y = ops.dense(t, w)
+    np.testing.assert_array_equal(y.data, x @ w)
+    y.sum().backward()
+    np.testing.assert_array_equal(t.grad, np.ones((6, 3)) @ w.T)
+
+
+def test_many_rows_on_threads_give_the_numbers_of_one_thread():
+    from picodl import parallel
+
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(4096, 64)).astype("f"), rng.normal(size=(64, 64)).astype("f")
+    before, found = parallel.threads(), []
+    for threads in (1, 2, 3):
+        parallel.set_threads(threads)
+        a, b = Tensor(x, requires_grad=True), Tensor(w, requires_grad=True)
+        with parallel.blas_single_thread():
+            ops.dense(a, b, None, PAIRS["gelu"]).sum().backward()
+        found.append((a.grad, b.grad))
+    parallel.set_threads(before)
+    for one in found[1:]:
+        for got, want in zip(one, found[0], strict=True):
+            np.testing.assert_array_equal(got, want)
