@@ -3,7 +3,7 @@
 An elementwise rule does not care where one parameter ends and the next begins. So small parameters
 are packed side by side into one flat array (their own arrays become views of it), and their slots
 likewise: a step is then about ten numpy calls for all of them. Large ones stay where they are and
-are taken in blocks that fit into the cache. What belongs to a parameter is kept per parameter; a
+are taken in blocks, for threads and caches. What belongs to a parameter is kept per parameter; a
 packing is made when a step needs it and never copied or pickled.
 """
 
@@ -20,7 +20,7 @@ from picodl.module import Parameter
 from picodl.parallel import shares_of
 from picodl.typing import Array
 
-BLOCK = 3 << 15  # elements of a block at most: smaller ones make threads wait for each other
+BLOCK = 1 << 18  # elements of a block at most: smaller ones make threads wait for each other
 LARGE = 1 << 15  # from here on copying a gradient costs more than the calls that packing saves
 
 
@@ -141,10 +141,11 @@ class Run:
         self.slots = {name: cut(slot) for name, slot in segment.slots.items()}
         mine = [self.slots[name] for name in rule if name in self.slots]
         self.blocks: list[Any] = [(self, None, self.values, mine)]
-        if not segment.shaped and stop - start > BLOCK:
+        size = stop - start
+        if not segment.shaped and size > BLOCK // 2:  # an even number: two threads end together
             self.blocks = [
                 (self, part, self.values[part], [slot[part] for slot in mine])
-                for part in shares_of(stop - start, -(-(stop - start) // BLOCK))
+                for part in shares_of(size, 2 * -(-size // (2 * BLOCK)))
             ]
 
     def gather(self, gradients: Sequence[Array]) -> None:
