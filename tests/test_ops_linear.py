@@ -1,4 +1,4 @@
-"""Products of many rows, worked out in blocks: the same numbers as at once."""
+"""Many rows and large activations, worked out in blocks: the same numbers as at once."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import sys
 import numpy as np
 import pytest
 
-from picodl import activations, ops
+from picodl import activations, ops, parallel
 from picodl.ops.projection import project
 from picodl.tensor import Tensor
 from picodl.testing import gradcheck
 
 linear = sys.modules["picodl.ops.linear"]
+activation = sys.modules["picodl.ops.activation"]
 PAIRS = {
     name: function.pair
     for name in dir(activations)
@@ -83,9 +84,27 @@ def test_blocks_take_rows_that_do_not_lie_together(blocks):
     np.testing.assert_array_equal(t.grad, np.ones((6, 3)) @ w.T)
 
 
-def test_many_rows_on_threads_give_the_numbers_of_one_thread():
-    from picodl import parallel
+@pytest.mark.parametrize("name", [name for name in PAIRS if "softmax" not in name])
+def test_activation_in_parts_equals_activation(name, monkeypatch):
+    rng = np.random.default_rng(2)
+    z, g = rng.normal(size=(2, 5, 4)).astype("f"), rng.normal(size=(2, 5, 4)).astype("f")
 
+    def run():
+        x = Tensor(z.transpose(1, 0, 2), requires_grad=True)
+        y = getattr(activations, name)(x)
+        y.backward(g.transpose(1, 0, 2))
+        return y.data, x.grad
+
+    expected = run()
+    monkeypatch.setattr(activation, "PART", 8)
+    monkeypatch.setattr(parallel, "PART", 8)
+    for got, want in zip(run(), expected, strict=True):
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
+    np.testing.assert_array_equal(z, np.random.default_rng(2).normal(size=z.shape).astype("f"))
+
+
+def test_many_rows_on_threads_give_the_numbers_of_one_thread():
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(4096, 64)).astype("f"), rng.normal(size=(64, 64)).astype("f")
     before, found = parallel.threads(), []

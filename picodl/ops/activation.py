@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from picodl.ops.core import op
+from picodl.parallel import PART, map_blocks, parts_of
 from picodl.tensor import Tensor, record
 from picodl.typing import Array
 
@@ -28,15 +29,57 @@ class Pair(NamedTuple):
     composed: Callable[[Any], Any]
 
 
-def apply_pair(x: Tensor, pair: Pair, name: str) -> Tensor:
-    """An activation as an op of its own."""
-    y, saved = pair.forward(x.data.copy())
+@functools.lru_cache(maxsize=64)
+def works_in_place(pair: Pair) -> bool:
+    """Whether an activation leaves its values where z was."""
+    z = np.zeros((1, 1), np.float32)
+    return pair.forward(z)[0] is z
+
+
+def apply_pair(x: Tensor, pair: Pair, name: str, elementwise: bool = True) -> Tensor:
+    """An activation as an op of its own; a large elementwise one is worked out on threads."""
+    a = x.data
+    if a.size > PART and elementwise:
+        y, run_back = _in_parts(np.ascontiguousarray(a), pair)
+    else:
+        y, saved = pair.forward(a.copy())
+
+        def run_back(g: Array) -> Array:
+            return pair.backward(g, saved)
 
     def backward(g: Any) -> Any:
-        return (pair.backward(g, saved),)
+        return (run_back(g),)
 
     backward.__qualname__ = name
     return record(y, (x,), backward, pair.composed)
+
+
+def _in_parts(a: Array, pair: Pair) -> tuple[Array, Callable[[Array], Array]]:
+    """The values of a large array, and the way back."""
+    flat, y, in_place = a.reshape(-1), np.empty(a.size, a.dtype), works_in_place(pair)
+    parts = parts_of(a.size, 1)
+    work = a.size * 1e-3
+
+    def forward(s: slice) -> Any:
+        if not in_place:
+            y[s], saved = pair.forward(flat[s].copy())
+            return saved
+        y[s] = flat[s]
+        return pair.forward(y[s])[1]
+
+    kept = map_blocks(forward, parts, work)
+
+    def back(g: Array) -> Array:
+        g = np.ascontiguousarray(g).reshape(-1)
+        dx = np.empty(g.size, np.result_type(a, g))
+
+        def run(place: int) -> None:
+            dx[parts[place]] = pair.backward(g[parts[place]], kept[place])
+
+        map_blocks(run, range(len(parts)), work)
+        return dx.reshape(a.shape)
+
+    return y.reshape(a.shape), back
 
 
 def _ops() -> Any:
@@ -417,7 +460,7 @@ def softmax(x: Tensor, axis: Any = -1) -> Tensor:
     Gradient: dx = y * (g - sum(g * y)).
     """
     pair = softmax_pair(tuple(axis) if isinstance(axis, (list, tuple)) else axis)
-    return apply_pair(x, pair, "softmax")
+    return apply_pair(x, pair, "softmax", elementwise=False)
 
 
 @op
@@ -426,4 +469,4 @@ def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
 
     Gradient: dx = g - exp(y) * sum(g).
     """
-    return apply_pair(x, log_softmax_pair(axis), "log_softmax")
+    return apply_pair(x, log_softmax_pair(axis), "log_softmax", elementwise=False)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from picodl.config import thread
-from picodl.ops.activation import Pair, linear_pair
+from picodl.ops.activation import Pair, linear_pair, works_in_place
 from picodl.ops.core import Numeric, op
 from picodl.ops.diagonals import diagonal
 from picodl.parallel import GRAIN, map_blocks, shares_of
@@ -90,7 +90,7 @@ def _affine_in_blocks(
 ) -> tuple[Array, Back]:
     blocks = shares_of(len(rows), 2 * max(1, min(4, int(flops / (8 * _SMALL)))))
     y = np.empty((len(rows), w.shape[1]), np.result_type(rows, w))
-    in_place = _works_in_place(function)
+    in_place = works_in_place(function)
 
     def forward(s: slice) -> Any:
         z = np.dot(rows[s], w, out=y[s]) if in_place else rows[s].dot(w)
@@ -122,13 +122,6 @@ def _affine_in_blocks(
         return dx, dw, db
 
     return y, back
-
-
-@functools.lru_cache(maxsize=64)
-def _works_in_place(pair: Pair) -> bool:
-    """Whether the activation leaves its values where z was."""
-    z = np.zeros((1, 1), np.float32)
-    return pair.forward(z)[0] is z
 
 
 def product(a: Array, b: Array) -> Array:

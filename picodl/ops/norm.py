@@ -36,7 +36,7 @@ class _Rows:
         self.width = self.channels * self.times
         self.shape = (self.pixels // self.times, self.width)
         self.blocks = parts_of(self.shape[0], self.width)
-        self.work = self.pixels * self.channels * 2e-4
+        self.work = self.pixels * self.channels * 5e-4
 
     def tile(self, vector: Array) -> Array:
         """A vector over the channels as one over a row."""
