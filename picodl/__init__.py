@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from picodl import config as config  # settings must be there before anything else
 
 if TYPE_CHECKING:
-    from picodl import activations, backend, callbacks, constraints, datasets, distillation, export
+    from picodl import activations, backend, callbacks, constraints, datasets, distillation
+    from picodl import ensembles, export
     from picodl import initializers
     from picodl import layers, losses, metrics, models, ops, optimizers, preprocessing
     from picodl import random, regularizers
@@ -40,7 +41,7 @@ __version__ = "0.1.0"
 
 _MODULES = [
     "activations", "backend", "callbacks", "config", "constraints", "datasets", "distillation",
-    "export", "initializers", "layers", "losses", "metrics", "models", "naming", "ops",
+    "ensembles", "export", "initializers", "layers", "losses", "metrics", "models", "naming", "ops",
     "optimizers", "parallel", "preprocessing", "random", "regularizers", "saving", "scalar",
     "tensor", "testing", "tree", "utils", "visualize", "wrappers",
 ]  # fmt: skip
@@ -71,8 +72,8 @@ __all__ = [
     "Layer", "Loss", "Metric", "Model", "Module", "Operation", "Optimizer", "Population",
     "Regularizer", "Sequential", "StatelessScope", "Tensor", "Variable", "activations", "backend",
     "callbacks", "config", "constraints", "custom_gradient", "datasets", "device", "distillation",
-    "enable_grad", "explain", "export", "grad", "initializers", "jacobian", "layers", "losses",
-    "metrics", "models", "name_scope", "no_grad", "ops", "optimizers", "per_sample_grad",
+    "enable_grad", "ensembles", "explain", "export", "grad", "initializers", "jacobian", "layers",
+    "losses", "metrics", "models", "name_scope", "no_grad", "ops", "optimizers", "per_sample_grad",
     "preprocessing", "random", "regularizers", "saving", "scalar", "tensor", "testing", "tree",
     "utils", "value_and_grad", "version", "visualize", "wrappers",
 ]  # fmt: skip

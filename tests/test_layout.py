@@ -30,6 +30,7 @@ FLOORS = [
         "downloads",
         "unpacking",
         "distillation",
+        "ensembles",
         "wrappers",
         "visualize",
         "export",
