@@ -141,6 +141,8 @@ def test_utils_exports_what_it_names() -> None:
         ("moons", (800, 2), 2),
         ("circles", (800, 2), 2),
         ("blobs", (800, 2), 3),
+        ("spirals", (800, 2), 2),
+        ("xor", (800, 2), 2),
     ],
 )
 def test_bundled_data(name: str, shape: Any, classes: int) -> None:
@@ -151,6 +153,48 @@ def test_bundled_data(name: str, shape: Any, classes: int) -> None:
         assert set(y) == set(y_test) == set(range(classes))
     (again, _), _ = getattr(datasets, name).load_data()
     np.testing.assert_array_equal(x, again)
+
+
+def test_spirals_lie_on_their_curves() -> None:
+    options = {"classes": 3, "turns": 2.0, "noise": 0.0}
+    (x, y), (_, y_test) = datasets.spirals.load_data(600, **options)
+    radius = np.hypot(x[:, 0], x[:, 1])
+    angle = 2 * np.pi * (2 * radius + y / 3)
+    assert radius.max() <= 1
+    np.testing.assert_allclose(x[:, 0], radius * np.cos(angle), atol=1e-5)
+    np.testing.assert_allclose(x[:, 1], radius * np.sin(angle), atol=1e-5)
+    assert np.bincount(y).tolist() == [160] * 3 and np.bincount(y_test).tolist() == [40] * 3
+    (other, _), _ = datasets.spirals.load_data(600, seed=1, **options)
+    assert not np.array_equal(x, other)
+    with pytest.raises(ValueError, match="classes of at least 1; received 0"):
+        datasets.spirals.load_data(classes=0)
+    assert repr(datasets.spirals) == "<data set spirals>"
+
+
+def test_xor_is_1_where_the_signs_differ() -> None:
+    (x, y), (x_test, y_test) = datasets.xor.load_data(400, noise=0.1, test_split=0.5)
+    assert len(y) == len(y_test) == 200 and y.sum() == y_test.sum() == 100
+    np.testing.assert_array_equal(y, x[:, 0] * x[:, 1] < 0)
+    np.testing.assert_array_equal(y_test, x_test[:, 0] * x_test[:, 1] < 0)
+    corners = np.round(np.concatenate([x, x_test])).astype(int)
+    assert np.unique(corners, axis=0, return_counts=True)[1].tolist() == [100] * 4
+
+
+@pytest.mark.parametrize(("name", "epochs"), [("spirals", 40), ("xor", 10)])
+def test_a_small_network_learns(name: str, epochs: int) -> None:
+    (x, y), (x_test, y_test) = getattr(datasets, name).load_data()
+    utils.set_random_seed(0)
+    model = picodl.Sequential(
+        [
+            layers.Dense(64, activation="relu"),
+            layers.Dense(64, activation="relu"),
+            layers.Dense(2, activation="softmax"),
+        ]
+    )
+    loss = "sparse_categorical_crossentropy"
+    model.compile(picodl.optimizers.Adam(0.01), loss=loss, metrics=["accuracy"])
+    model.fit(x, y, epochs=epochs, verbose=0)
+    assert model.evaluate(x_test, y_test, verbose=0)[1] > 0.9
 
 
 def idx(array: Any) -> bytes:
