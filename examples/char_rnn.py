@@ -13,6 +13,7 @@ import numpy as np
 import picodl
 from picodl import layers
 from picodl.models import generate
+from picodl.preprocessing import CharacterTokenizer
 
 LENGTH = 60  # letters in a training sequence
 
@@ -26,8 +27,8 @@ def main() -> None:
     picodl.utils.set_random_seed(0)
 
     text = (Path(__file__).parent / "data" / "sonnets.txt").read_text()
-    letters = sorted(set(text))
-    ids = np.array([letters.index(c) for c in text])
+    letters = CharacterTokenizer(text)
+    ids = letters.encode(text)
     # every sequence with the same one a letter later: what comes next at each place
     windows = np.lib.stride_tricks.sliding_window_view(ids, LENGTH + 1)[::3]
     x, y = windows[:, :-1], windows[:, 1:]
@@ -50,10 +51,9 @@ def main() -> None:
     print(f"bits a letter, by frequency alone  {-(share * np.log2(share)).sum():.2f}")
     print(f"bits a letter, first epoch         {history[0] / np.log(2):.2f}")
     print(f"bits a letter, last epoch          {history[-1] / np.log(2):.2f}")
-    start = "Shall I "
-    prompt = np.array([letters.index(c) for c in start])
+    prompt = letters.encode("Shall I ")
     written = generate(model, prompt, 300, temperature=options.temperature, seed=0)
-    print("\n" + "".join(letters[i] for i in written))
+    print("\n" + letters.decode(written))
 
 
 if __name__ == "__main__":

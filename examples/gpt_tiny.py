@@ -16,13 +16,10 @@ import numpy as np
 import picodl
 from picodl import layers
 from picodl.models import generate
+from picodl.preprocessing import CharacterTokenizer
 
-LETTERS = "0123456789+=;"
+LETTERS = CharacterTokenizer("0123456789+=;", sort=False)
 LENGTH = len("47+85=231;")
-
-
-def encode(text: str) -> list[int]:
-    return [LETTERS.index(c) for c in text]
 
 
 def line(a: int, b: int) -> str:
@@ -39,7 +36,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     pairs = rng.permutation([(a, b) for a in range(100) for b in range(100)])
     test, train = pairs[:500], pairs[500:]
-    texts = np.array([encode(line(a, b)) for a, b in train])
+    texts = np.array([LETTERS.encode(line(a, b)) for a, b in train])
 
     source = picodl.Input((None,), dtype="int32")
     x = layers.TokenAndPositionEmbedding(len(LETTERS), LENGTH, 64)(source)
@@ -61,9 +58,9 @@ def main() -> None:
         if step % max(1, options.steps // 6) == 0:
             print(f"step {step:>5}   loss {loss:.3f}   {time.perf_counter() - began:.0f} s")
 
-    prompts = np.array([encode(f"{a:02d}+{b:02d}=") for a, b in test])
+    prompts = np.array([LETTERS.encode(f"{a:02d}+{b:02d}=") for a, b in test])
     written = generate(model, prompts, 4, temperature=0)
-    answers = ["".join(LETTERS[i] for i in row[6:]) for row in written]
+    answers = [LETTERS.decode(row[6:]) for row in written]
     right = [answer == line(a, b)[6:] for answer, (a, b) in zip(answers, test, strict=True)]
     print(f"right answers to sums it never saw: {np.mean(right):.1%}")
     for (a, b), answer in list(zip(test, answers, strict=True))[:5]:

@@ -39,6 +39,7 @@ from picodl.saving import (
 
 # imported from these modules when they are first used
 _LAZY = {
+    "CharacterTokenizer": "preprocessing.text",
     "array_to_img": "images",
     "get_file": "downloads",
     "image_dataset_from_directory": "images",

@@ -1,10 +1,12 @@
 """Tokens, categories and windows over data."""
 
+import json
+
 import numpy as np
 import pytest
 
 import picodl
-from picodl import layers, utils
+from picodl import layers, preprocessing, utils
 from picodl.layers import lookup
 
 
@@ -114,6 +116,52 @@ def test_adapted_bins_come_back_with_the_config():
     again = layers.Discretization.from_config(layer.get_config())
     data = np.array([[10.0, 150.0, 290.0]])
     assert again(data).numpy().tolist() == layer(data).numpy().tolist() == [[0, 1, 2]]
+
+
+def test_character_tokenizer_there_and_back():
+    text = "to be, or not to be: ä\n"
+    tokenizer = preprocessing.CharacterTokenizer(text)
+    assert tokenizer.vocabulary == "".join(sorted(set(text))) and len(tokenizer) == 11
+    ids = tokenizer.encode(text)
+    assert ids.dtype == np.int64 and ids.shape == (len(text),)
+    assert tokenizer.decode(ids) == tokenizer.decode(ids.tolist()) == text
+    assert tokenizer.decode(picodl.ops.convert_to_tensor(ids)) == text
+    assert tokenizer.encode("").shape == (0,) and tokenizer.decode([]) == ""
+    assert repr(tokenizer) == "<CharacterTokenizer of 11 characters>"
+    assert preprocessing.CharacterTokenizer(["ab", "ca"]).vocabulary == "abc"
+    assert utils.CharacterTokenizer is preprocessing.CharacterTokenizer
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"unknown": "?"}, {"sort": False}, {"unknown": "b", "sort": False}]
+)
+def test_character_tokenizer_from_its_config(options):
+    tokenizer = preprocessing.CharacterTokenizer("cabbä", **options)
+    config = json.loads(json.dumps(tokenizer.get_config()))
+    again = preprocessing.CharacterTokenizer.from_config(config)
+    assert again.vocabulary == tokenizer.vocabulary and again.get_config() == config
+
+
+def test_character_tokenizer_on_what_it_does_not_know():
+    tokenizer = preprocessing.CharacterTokenizer("ab")
+    with pytest.raises(ValueError, match="does not know 'x', at place 2 of the text"):
+        tokenizer.encode("abx")
+    with pytest.raises(TypeError, match="one text; received list"):
+        tokenizer.encode(["a"])
+    for wrong in (2, -1):
+        with pytest.raises(ValueError, match=f"from 0 to 1, .* received {wrong}"):
+            tokenizer.decode([0, wrong])
+    for wrong in ([[0, 1]], [0.0], 1):
+        with pytest.raises(ValueError, match="one sequence of integers"):
+            tokenizer.decode(wrong)
+    with pytest.raises(ValueError, match="at least one character"):
+        preprocessing.CharacterTokenizer("")
+    for wrong in ("", "ab", 1):
+        with pytest.raises(ValueError, match="one character or None"):
+            preprocessing.CharacterTokenizer("ab", unknown=wrong)
+    tolerant = preprocessing.CharacterTokenizer("ba", unknown="_", sort=False)
+    assert tolerant.vocabulary == "ba_"
+    assert tolerant.decode(tolerant.encode("abxé")) == "ab__"
 
 
 def test_pad_sequences():
