@@ -15,8 +15,8 @@ from picodl.tensor import Tensor, as_array, record
 class StatelessScope:
     """Give variables other values inside a with block; what is assigned there stays in the scope.
 
-    Nothing inside is recorded for `backward`; `Layer.stateless_call` can be differentiated. While
-    the block runs, other threads see its values too.
+    Nothing inside is recorded for `backward`, and no optimizer can step; `Layer.stateless_call` can
+    be differentiated. While the block runs, other threads see its values too.
 
     Args:
         state_mapping: pairs (variable, value).

@@ -70,6 +70,19 @@ def test_scope_refuses_bad_mappings_and_records_nothing():
         y.backward()
 
 
+def test_no_optimizer_steps_inside_a_scope():
+    model = network()
+    model.compile("sgd", loss="mse")
+    model.fit(DATA, DATA[:, :2], verbose=0)
+    before = values(model.weights)
+    with StatelessScope([(w, w.numpy() + 1) for w in model.weights]):
+        with pytest.raises(RuntimeError, match="cannot step inside a StatelessScope"):
+            model.optimizer.apply([np.ones(w.shape) for w in model.trainable_weights])
+        assert float(model.optimizer.iterations) == 1
+    for weight, old in zip(model.weights, before, strict=True):
+        np.testing.assert_array_equal(weight, old)
+
+
 def test_scope_belongs_to_its_thread():
     seen = []
     with StatelessScope():

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from picodl import config
+from picodl.config import thread
 from picodl.module import Module, Parameter
 from picodl.optimizers import schedules
 from picodl.optimizers.clipping import clip_by_global_norm, clip_by_norm, clip_by_value
@@ -214,6 +215,11 @@ class Optimizer(State):
         return self.iterations
 
     def _apply(self, parameters: Sequence[Any], gradients: Sequence[Array]) -> None:
+        if thread.stateless is not None:  # the flat arrays it would write to are the variables' own
+            raise RuntimeError(
+                f"{self.name}: an optimizer cannot step inside a StatelessScope. Take the values "
+                "out with get_current_value() and step after the block."
+            )
         iteration = int(self._iterations.data)
         steps = self.gradient_accumulation_steps or 1
         due = (iteration + 1) % steps == 0
