@@ -12,6 +12,7 @@ import numpy as np
 from picodl import tree
 from picodl.layers.normalization import BatchNormalization
 from picodl.models.cloning import clone_model
+from picodl.ops.labels import class_numbers
 from picodl.tensor import no_grad
 from picodl.typing import Array
 
@@ -84,7 +85,8 @@ def cross_validate(
 ) -> CrossValidation:
     """Train a fresh copy of a model for each fold on the other folds, and try it on that one.
 
-    Folds are shuffled; class numbers, (n,) or (n, 1) integers, are spread evenly over them.
+    Folds are shuffled; class numbers, (n,) or (n, 1) integers that each stand there often enough,
+    are spread evenly over them.
 
     Args:
         model: compiled; it stays as it is. The copies begin with new weights.
@@ -95,7 +97,8 @@ def cross_validate(
         **fit_options: arguments of `fit`, such as epochs; verbose is 0 unless given.
 
     Raises:
-        ValueError: for a model that is not compiled, or too many or too few folds.
+        ValueError: for a model that is not compiled, too many or too few folds, or numbers of rows
+            and targets that differ.
 
     >>> from picodl import Input, Sequential, layers
     >>> model = Sequential([Input((2,)), layers.Dense(1)])
@@ -112,12 +115,18 @@ def cross_validate(
         )
     x = tree.map_structure(np.asarray, x)
     y = np.asarray(y)
+    for part in tree.flatten(x):
+        if len(part) != len(y):
+            raise ValueError(
+                f"cross_validate: received {len(part)} rows of x, but {len(y)} targets."
+            )
     if isinstance(folds, bool) or not isinstance(folds, int) or not 2 <= folds <= len(y):
         raise ValueError(
             f"cross_validate: folds must be an integer from 2 to the number of samples, {len(y)}; "
             f"received {folds!r}."
         )
     classes = y.dtype.kind in "iub" and y.size == len(y)
+    classes = classes and np.unique(y, return_counts=True)[1].min() >= folds
     split = (StratifiedKFold if classes else KFold)(folds, shuffle=True, random_state=seed)
     compiled = model.get_compile_config()
     models, histories, scores = [], [], []
@@ -154,7 +163,7 @@ def mc_dropout(
         return_std: give (mean, standard deviation) instead of the mean alone.
 
     Raises:
-        ValueError: for less than one sample.
+        ValueError: for no samples or no rows.
 
     Reference: Gal and Ghahramani, 2016, "Dropout as a Bayesian Approximation", arXiv:1506.02142.
 
@@ -164,10 +173,11 @@ def mc_dropout(
     >>> mean.shape, bool((std > 0).all())
     ((2, 1), True)
     """
-    if samples < 1:
-        raise ValueError(f"mc_dropout: samples must be at least 1; received {samples!r}.")
     x = tree.map_structure(np.asarray, x)
     rows = len(tree.flatten(x)[0])
+    for name, number in (("samples", samples), ("batch_size", batch_size), ("rows of x", rows)):
+        if number < 1:
+            raise ValueError(f"mc_dropout: {name} must be at least 1; received {number!r}.")
     found = []
     with no_grad(), _moving_statistics(model):
         for start in range(0, rows, batch_size):
@@ -220,17 +230,13 @@ class TemperatureScaling:
             labels: class numbers, (n,) or (n, 1).
 
         Raises:
-            ValueError: for other shapes, or no samples.
+            ValueError: for other shapes, no samples, or labels that are no class numbers.
         """
         from scipy.optimize import minimize_scalar
 
-        z, labels = np.asarray(logits, np.float64), np.asarray(labels).reshape(-1)
-        if z.ndim != 2 or len(z) != len(labels) or not len(z):
-            raise ValueError(
-                "TemperatureScaling: expected logits (n, classes) and n class numbers; received "
-                f"shapes {z.shape} and {np.shape(labels)}."
-            )
-        own = z[np.arange(len(z)), labels.astype(np.intp)]
+        z = _table("TemperatureScaling", logits)
+        numbers = class_numbers("TemperatureScaling", np.asarray(labels), z.shape[:1], z.shape[1])
+        own = z[np.arange(len(z)), numbers]
 
         def surprise(log_t: float) -> float:
             scaled = z / np.exp(log_t)
@@ -258,11 +264,27 @@ def expected_calibration_error(labels: Any, probabilities: Any, bins: int = 15) 
         probabilities: (n, classes).
         bins: equal intervals of the highest probability.
 
+    Raises:
+        ValueError: for other shapes, no samples, or labels that are no class numbers.
+
     >>> expected_calibration_error([0, 1], [[0.75, 0.25], [0.75, 0.25]])
     0.25
     """
-    p, labels = np.asarray(probabilities), np.asarray(labels).reshape(-1)
-    confidence, right = p.max(axis=1), p.argmax(axis=1) == labels
+    name = "expected_calibration_error"
+    p = _table(name, probabilities)
+    numbers = class_numbers(name, np.asarray(labels), p.shape[:1], p.shape[1])
+    confidence, right = p.max(axis=1), p.argmax(axis=1) == numbers
     places = np.minimum((confidence * bins).astype(int), bins - 1)
     gaps = np.bincount(places, right - confidence, bins)
-    return float(np.abs(gaps).sum() / max(1, len(p)))
+    return float(np.abs(gaps).sum() / len(p))
+
+
+def _table(name: str, values: Any) -> Array:
+    """Numbers (n, classes) in float64."""
+    table = np.asarray(values, np.float64)
+    if table.ndim != 2 or not table.size:
+        raise ValueError(
+            f"{name} expects numbers of shape (n, classes), for one sample at least; received "
+            f"shape {table.shape}."
+        )
+    return table

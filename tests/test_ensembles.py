@@ -92,6 +92,15 @@ def test_cross_validation_refuses():
             cross_validate(model, np.ones((4, 1)), np.ones(4), folds=folds)
 
 
+def test_whole_numbers_as_targets_of_a_regression():
+    model = picodl.Sequential([L.Input((1,)), L.Dense(1)])
+    model.compile("sgd", loss="mse")
+    found = cross_validate(model, np.ones((6, 1)), np.arange(6), folds=3)
+    assert found.predictions.shape == (6, 1)
+    with pytest.raises(ValueError, match="7 rows of x, but 6 targets"):
+        cross_validate(model, np.ones((7, 1)), np.arange(6))
+
+
 def test_ensemble_is_the_mean_of_its_models(iris):
     models = [classifier(), picodl.models.clone_model(classifier())]
     x = iris[0][:5]
@@ -143,8 +152,19 @@ def test_temperature_scaling_finds_the_temperature():
     assert expected_calibration_error(labels, calibrated) < 0.02
     assert expected_calibration_error(labels, raw) > 0.05
     np.testing.assert_array_equal(calibrated.argmax(1), overconfident.argmax(1))
-    with pytest.raises(ValueError, match=r"\(3, 2\) and \(2,\)"):
-        TemperatureScaling().fit(np.zeros((3, 2)), [0, 1])
+
+
+def test_calibration_refuses_what_are_no_class_numbers():
+    z = np.zeros((3, 2))
+    for call in (TemperatureScaling().fit, lambda p, y: expected_calibration_error(y, p)):
+        for labels, message in (
+            ([0, 1], r"shape \(2,\)"), ([0], r"shape \(1,\)"), ([0, 1, 2], "0 to 1"),
+            ([0, -1, 0], "0 to 1"), ([0, 0.5, 1], "whole numbers"),
+        ):  # fmt: skip
+            with pytest.raises(ValueError, match=message):
+                call(z, labels)
+        with pytest.raises(ValueError, match="at least"):
+            call(np.zeros((0, 2)), [])
 
 
 def test_expected_calibration_error_by_hand():
