@@ -117,6 +117,9 @@ def test_function_runs_and_shares_its_layers():
     np.testing.assert_array_equal(got["out"].numpy(), model.predict(DATA, verbose=0))
     assert inner.operations[1:] == model.layers[1:]
     assert [s.shape for s in inner.outputs] == [(None, 3), (None, 2)]
+    ids = picodl.Input((5,), dtype="int32")
+    looked_up = picodl.Function(ids, ops.take(np.ones((3, 2), np.float32), ids, axis=0))
+    assert looked_up.compute_output_shape((7, 5)) == (7, 5, 2)
     assert inner.compute_output_shape((7, 4)) == {"hidden": (7, 3), "out": (7, 2)}
 
     loss = (got["out"] * got["out"]).sum()

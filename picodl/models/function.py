@@ -71,5 +71,8 @@ class Function(Operation):
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """The shapes of the outputs for inputs of these shapes."""
-        symbols = map_shapes(lambda s: Symbol(s, "float32"), input_shape)
+        if isinstance(input_shape, dict):  # inputs in a dict stand in the order of their names
+            input_shape = dict(sorted(input_shape.items()))
+        dtypes = iter([source.dtype for source in self._graph.sources])
+        symbols = map_shapes(lambda s: Symbol(s, next(dtypes, "float32")), input_shape)
         return tree.map_structure(lambda spec: spec.shape, self._graph.specs(symbols))
