@@ -144,8 +144,12 @@ def _interpolate(ordered: Tensor, place: Any, method: str) -> Any:
     part = place - low if method == "linear" else np.where(low == high, 0.0, 0.5)
     below, above = take(ordered, low, -1), take(ordered, high, -1)
     part = part.astype(ordered.data.dtype)
+    with np.errstate(invalid="ignore"):  # infinite ones are exact as they are
+        between = below * (1 - part) + above * part
+        off = np.clip(between.data, below.data, above.data) - between.data
+    between = between + np.where(np.isnan(off), 0, off).astype(part.dtype)  # rounded out of the two
     # weights before values: an infinite neighbour of weight 0 must not make nan
-    return np.where(part == 0, below, below * (1 - part) + above * part)
+    return np.where(part == 0, below, between)
 
 
 def _arranged(y: Any, x: Tensor, axis: Axis, extra: int, keepdims: bool) -> Any:
