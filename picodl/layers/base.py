@@ -29,6 +29,18 @@ _BY_CALL, _BY_FORWARD = 1, 2
 _TRAINING = {"training"}
 _GUARDED = 2048  # elements of the input, from which on BLAS is held to one thread: 2 us
 
+
+def _spread_by_picodl(x: Any) -> bool:
+    """Whether to hold BLAS to one thread while a model runs on x.
+
+    Its threads and picodl's get in each other's way. Rows of features meet dense layers alone,
+    which gain by BLAS's threads (a seventh at 128 rows) unless the weights are to be trained.
+    """
+    if getattr(x, "size", 0) < _GUARDED:
+        return False
+    return bool(thread.recording or x.ndim != 2 or x.dtype.kind != "f")
+
+
 # what Layer.__init__ sets: without them, a subclass forgot to call it
 _MADE_BY_INIT = {"name", "_rounds", "_dtype", "_trainable", "autocast", "activity_regularizer"}
 
@@ -203,8 +215,7 @@ class Layer(DescribedModule):
         if signature.training:
             kwargs["training"] = training
         outermost = thread.losses is None
-        # small products are faster on one thread, and large ones are spread by picodl itself
-        guarded = outermost and getattr(args[0] if args else None, "size", 0) >= _GUARDED
+        guarded = outermost and bool(args) and _spread_by_picodl(args[0])
         if guarded:
             blas_single_thread().__enter__()
         if outermost:
