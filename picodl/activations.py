@@ -11,6 +11,7 @@ from typing import Any
 
 from picodl import naming, ops
 from picodl.ops import activation as kernels
+from picodl.ops.activation_gelu import gelu_pair
 from picodl.saving import registry, serialization
 
 # -------------------------------------------------------------------- fused when used by name
@@ -55,7 +56,7 @@ def relu(
     return y - negative_slope * ops.relu(threshold - x) if negative_slope else y
 
 
-@_with_pair(kernels.gelu_pair)
+@_with_pair(gelu_pair)
 def gelu(x: Any, approximate: bool = False) -> Any:
     """x times the normal distribution function of x; approximate=True uses tanh."""
     return ops.gelu(x, approximate)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from picodl import ops, random
+from picodl import activations, ops, random
 
 
 class Case(NamedTuple):
@@ -104,6 +104,45 @@ for name in [
 named("arccosh", P + 1.5)
 case("sinc", ops.sinc, np.array([-2.3, -0.1, 0.0, 0.1, 0.26]))
 case("cast", lambda x: ops.cast(x, "float64") ** 2, V)
+
+# -------------------------------------------------------------------- activations
+
+for name in [
+    "relu",
+    "relu6",
+    "leaky_relu",
+    "elu",
+    "celu",
+    "selu",
+    "gelu",
+    "silu",
+    "mish",
+    "exponential",
+    "sigmoid",
+    "softplus",
+    "softsign",
+    "squareplus",
+    "log_sigmoid",
+    "hard_sigmoid",
+    "hard_silu",
+    "hard_tanh",
+    "hard_shrink",
+    "soft_shrink",
+    "tanh_shrink",
+    "softmax",
+    "log_softmax",
+    "sparse_plus",
+    "sparse_sigmoid",
+    "sparsemax",
+]:
+    case(f"activations.{name}", lambda x, f=getattr(activations, name): f(x) ** 2, M)
+case("activations.glu", lambda x: activations.glu(x, axis=0) ** 2, M)
+case("activations.threshold", lambda x: activations.threshold(x, 0.2, -1.0) ** 2, M)
+case("gelu", lambda x: ops.gelu(x) ** 2, M)
+case("elu", lambda x: ops.elu(x, 0.3) ** 2, M)
+case("leaky_relu", lambda x: ops.leaky_relu(x, 0.3) ** 2, M)
+case("activations.relu", lambda x: activations.relu(x, 0.1, 1.5, 0.2) ** 2, M)
+case("activations.softmax", lambda x: activations.softmax(x, axis=(0, 1)) ** 2, M)
 
 # -------------------------------------------------------------------- two variables
 

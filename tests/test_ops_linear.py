@@ -6,8 +6,10 @@ import sys
 
 import numpy as np
 import pytest
+from scipy import special
 
 from picodl import activations, ops, parallel
+from picodl.ops.activation_gelu import exact_gelu
 from picodl.ops.projection import project
 from picodl.tensor import Tensor
 from picodl.testing import gradcheck
@@ -118,3 +120,19 @@ def test_many_rows_on_threads_give_the_numbers_of_one_thread():
     for one in found[1:]:
         for got, want in zip(one, found[0], strict=True):
             np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("power, log_e", [(np.exp, 1.0), (np.exp2, np.log2(np.e))])
+def test_exact_gelu_in_float32(power, log_e):
+    """By either of the powers that may be the faster one on a machine."""
+    pair = exact_gelu(power, log_e)
+    z = np.concatenate([np.linspace(-9, 9, 20001), [-1e15, -300, 300, 1e15, 1e-30, -1e-7, 0]])
+    z = z.astype(np.float32)
+    exact = z.astype(np.float64)
+    cdf = special.ndtr(exact)
+    slope = cdf + exact * np.exp(-0.5 * exact**2) / np.sqrt(2 * np.pi)
+    y, saved = pair.forward(z.copy())
+    np.testing.assert_allclose(y, exact * cdf, rtol=3e-7, atol=2e-7)
+    np.testing.assert_allclose(pair.backward(np.ones_like(z), saved), slope, rtol=3e-7, atol=3e-7)
+    near_zero = np.abs(exact) < 1e-3
+    np.testing.assert_allclose(y[near_zero], (exact * cdf)[near_zero], rtol=3e-7, atol=0)

@@ -8,9 +8,10 @@ below those of the modules.
 import sys as _sys
 
 from picodl.ops.activation import (
-    elu, gelu, hard_sigmoid, leaky_relu, log_softmax, mish, relu, relu6, selu, sigmoid_op as
+    elu, hard_sigmoid, leaky_relu, log_softmax, mish, relu, relu6, selu, sigmoid_op as
     sigmoid, silu, softmax, softplus_op as softplus, softsign, swish,
 )
+from picodl.ops.activation_gelu import gelu
 from picodl.ops.activation_more import (
     celu, glu, hard_shrink, hard_silu, hard_swish, hard_tanh, log_sigmoid, soft_shrink, sparse_plus,
     sparse_sigmoid, sparsemax, squareplus, tanh_shrink, threshold,
