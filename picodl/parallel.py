@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from picodl.blas import libraries
 from picodl.config import thread
 from picodl.memory import keep_freed_memory
 from picodl.typing import Array
@@ -275,6 +276,11 @@ def blas_single_thread() -> _BlasGuard:
     return _guard
 
 
+def blas_is_single() -> bool:
+    """Whether BLAS is held to one thread at this moment."""
+    return _guard.depth > 0
+
+
 _BLAS_FUNCTIONS = [
     (f"{prefix}openblas_get_num_threads{suffix}", f"{prefix}openblas_set_num_threads{suffix}")
     for prefix in ("scipy_", "")
@@ -287,13 +293,7 @@ _BLAS_FUNCTIONS = [
 
 def _find_blas() -> Iterable[tuple[Any, Any]]:
     """The get and set functions of each BLAS in this process; PyDLL because they take no time."""
-    try:
-        from threadpoolctl import ThreadpoolController
-    except ImportError:
-        return
-    for library in ThreadpoolController().info():
-        if library.get("user_api") != "blas":
-            continue
+    for library in libraries():
         try:
             functions = ctypes.PyDLL(library["filepath"])
         except OSError:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from picodl import config
+from picodl.blas import dot
 from picodl.ops.activation import Pair, linear_pair, relu_pair
 from picodl.ops.conv_plan import Convolution, paired_kernel, plan_of, unpaired_kernel
 from picodl.ops.convolution import (
@@ -178,10 +179,10 @@ def _forward(
     def product(matrix: Array, number: int, group: int) -> None:
         z = y[units[number]]
         if plan.groups == 1:
-            np.dot(matrix, matrices[0], out=z.reshape(len(matrix), -1))
+            dot(matrix, matrices[0], z.reshape(len(matrix), -1))
         else:
             part = z[..., filters[group]]
-            part[...] = matrix.dot(matrices[group]).reshape(part.shape)
+            part[...] = dot(matrix, matrices[group]).reshape(part.shape)
         if group == plan.groups - 1:
             saved[number] = finish_block(z, b if pointwise else None, pair)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from picodl import config
+from picodl.blas import dot
 from picodl.ops.activation import Pair
 from picodl.ops.conv import correlate, kernel_gradient, ready
 from picodl.ops.conv_plan import Convolution, transposed_plan_of
@@ -151,7 +152,7 @@ def _transposed_gradients(
     def product(matrix: Array, number: int, group: int) -> None:
         if dx is not None:
             place = dx[units[number]][..., filters[group]]
-            place[...] = matrix.dot(matrices[group]).reshape(place.shape)
+            place[...] = dot(matrix, matrices[group]).reshape(place.shape)
 
     sums = gather(
         plan,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from picodl.blas import dot, dot_over_rows
 from picodl.ops.activation import Pair, linear_pair, relu_pair
 from picodl.ops.conv_plan import Convolution, Phase, phases
 from picodl.ops.windows import Columns, Windows, columns_of
@@ -114,7 +115,8 @@ def gather(
                 if product is not None:
                     product(matrix, number, g)
                 if h is not None:
-                    _add(sums, g, matrix.T.dot(h[..., filters[g]].reshape(len(matrix), -1)))
+                    right = h[..., filters[g]].reshape(len(matrix), -1)
+                    _add(sums, g, dot_over_rows(matrix, right))
             if h is not None and ones and pointwise:
                 _add(sums, "bias", column_sums(h))
         return sums
@@ -201,14 +203,14 @@ def spread(
                         _write(dx, leg, rows, matrix, whole)
                     if x is not None and not own:
                         right = x[(slice(None), *leg.pixels)][:, rows][..., leg.channels]
-                        _add(sums, place, matrix.T.dot(right.reshape(len(matrix), -1)))
+                        _add(sums, place, dot_over_rows(matrix, right.reshape(len(matrix), -1)))
             if x is not None and own:
                 input_columns = input_columns or shape.columns(x, bias)
                 for g, column in enumerate(input_columns):
                     for rows in column.chunks(len(h)):
                         matrix = _matrix(column, x, rows, pointwise)
                         right = h[:, rows][..., filters[g]]
-                        _add(sums, g, matrix.T.dot(right.reshape(len(matrix), -1)))
+                        _add(sums, g, dot_over_rows(matrix, right.reshape(len(matrix), -1)))
             if bias and (pointwise or not own):
                 _add(sums, "bias", column_sums(h))
             if finish is not None:
@@ -259,10 +261,10 @@ def _write(dx: Array, leg: _Leg, rows: slice, matrix: Array, whole: bool) -> Non
     """dx[pixels] = matrix @ kernel, straight into dx where the pixels lie together."""
     kernel: Any = leg.matrix
     if whole and (len(dx) == 1 or rows.stop - rows.start == dx.shape[1]):
-        np.dot(matrix, kernel, out=dx[:, rows].reshape(-1, dx.shape[-1]))
+        dot(matrix, kernel, dx[:, rows].reshape(-1, dx.shape[-1]))
     else:
         place = dx[(slice(None), *leg.pixels)][:, rows][..., leg.channels]
-        place[...] = matrix.dot(kernel).reshape(place.shape)
+        place[...] = dot(matrix, kernel).reshape(place.shape)
 
 
 def _add(sums: Sums, key: Any, part: Array) -> None:

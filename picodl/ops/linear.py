@@ -8,11 +8,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from picodl.blas import SMALL, dot, dot_over_rows
 from picodl.config import thread
 from picodl.ops.activation import Pair, linear_pair, works_in_place
 from picodl.ops.core import Numeric, op
 from picodl.ops.diagonals import diagonal
-from picodl.parallel import GRAIN, map_blocks, shares_of
+from picodl.parallel import GRAIN, blas_is_single, map_blocks, shares_of
 from picodl.tensor import Tensor, record, value
 from picodl.typing import Array
 
@@ -68,7 +69,7 @@ def affine(rows: Array, w: Array, b: Array | None, function: Pair) -> tuple[Arra
     flops = 2 * rows.size * w.shape[1]
     if flops >= _SMALL and len(rows) >= _TALL:
         return _affine_in_blocks(rows, w, b, function, flops)
-    times = np.ndarray.dot if flops < _SMALL else product
+    times = np.ndarray.dot if flops < 2 * SMALL else product
     z = times(rows, w)
     if b is not None:
         z += b
@@ -78,7 +79,7 @@ def affine(rows: Array, w: Array, b: Array | None, function: Pair) -> tuple[Arra
         h = function.backward(g, saved)
         return (
             times(h, w.T) if need_x else None,
-            times(rows.T, h) if need_w else None,
+            weight_product(rows, h, flops) if need_w else None,
             None if b is None else sum_of_rows(h),
         )
 
@@ -93,7 +94,7 @@ def _affine_in_blocks(
     in_place = works_in_place(function)
 
     def forward(s: slice) -> Any:
-        z = np.dot(rows[s], w, out=y[s]) if in_place else rows[s].dot(w)
+        z = dot(rows[s], w, y[s] if in_place else None)
         if b is not None:
             z += b
         value, saved = function.forward(z)
@@ -105,13 +106,14 @@ def _affine_in_blocks(
 
     def back(g: Array, need_x: bool, need_w: bool) -> tuple[Any, Any, Any]:
         dx = np.empty(rows.shape, y.dtype) if need_x else None
+        turned = np.ascontiguousarray(w.T) if need_x else w
 
         def backward(place: int) -> tuple[Any, Any]:
             s = blocks[place]
             h = function.backward(g[s], kept[place])
             if dx is not None:
-                np.dot(h, w.T, out=dx[s])
-            dw = rows[s].T.dot(h) if need_w else None
+                dot(h, turned, dx[s])
+            dw = dot_over_rows(rows[s], h) if need_w else None
             return dw, None if b is None else sum_of_rows(h)
 
         found = map_blocks(backward, range(len(blocks)), 2 * flops / _FLOPS_PER_US)
@@ -128,15 +130,22 @@ def product(a: Array, b: Array) -> Array:
     """a.dot(b) for matrices; a large one is worked out in blocks of rows of a, on threads."""
     flops = 2 * a.size * b.shape[1]
     if flops < _SMALL:
-        return a.dot(b)
+        return dot(a, b) if blas_is_single() else a.dot(b)
     n = len(a)
     out = np.empty((n, b.shape[1]), np.result_type(a, b))
 
     def rows(s: slice) -> None:
-        np.dot(a[s], b, out=out[s])
+        dot(a[s], b, out[s])
 
     map_blocks(rows, shares_of(n, max(2, min(8, n // 64))), flops / _FLOPS_PER_US)
     return out
+
+
+def weight_product(rows: Array, h: Array, flops: int) -> Array:
+    """rows.T @ h, as `product` or as sums over some rows each."""
+    if 2 * SMALL <= flops < _SMALL and blas_is_single():
+        return dot_over_rows(rows, h)
+    return product(rows.T, h)
 
 
 def sum_of_rows(h: Array) -> Array:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from picodl.blas import dot
 from picodl.parallel import map_blocks, shares_of
 from picodl.typing import Array
 
@@ -242,7 +243,7 @@ class Recurrence:
 def product(turned: Array, inputs: Array, out: Array, drop: Any) -> None:
     """out = turned @ inputs: (gates * u, k) with (k, b); with a dropout mask for each gate."""
     if drop is None:
-        np.dot(turned, inputs, out)
+        dot(turned, inputs, out)
         return
     u = len(turned) // len(drop)
     for k, mask in enumerate(drop):
@@ -252,7 +253,7 @@ def product(turned: Array, inputs: Array, out: Array, drop: Any) -> None:
 def product_back(weights: Array, dz: Array, out: Array, drop: Any) -> None:
     """out = weights @ dz: (k, gates * u) with (gates * u, b); the way back of `product`."""
     if drop is None:
-        np.dot(weights, dz, out)
+        dot(weights, dz, out)
         return
     u = len(dz) // len(drop)
     out[...] = 0

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from picodl.blas import libraries
 from picodl.typing import Array
 
 SMALL = 1 << 15  # elements; up to here the two ways cost about the same
@@ -61,12 +62,8 @@ def _load(kind: str) -> Callable[..., None] | None:
     _functions[kind] = None
     if kind not in _TYPES:
         return None
-    try:
-        from threadpoolctl import ThreadpoolController
-    except ImportError:
-        return None
     letter, number = _TYPES[kind]
-    for library in ThreadpoolController().info():
+    for library in libraries():
         if library.get("internal_api") not in ("openblas", "mkl"):
             continue
         try:
