@@ -67,7 +67,7 @@ def affine(rows: Array, w: Array, b: Array | None, function: Pair) -> tuple[Arra
     Many rows are worked out in blocks, each with all that happens to it, on threads.
     """
     flops = 2 * rows.size * w.shape[1]
-    if flops >= _SMALL and len(rows) >= _TALL:
+    if 2 * flops >= _SMALL and len(rows) >= _TALL:  # the way back has two products
         return _affine_in_blocks(rows, w, b, function, flops)
     times = np.ndarray.dot if flops < 2 * SMALL else product
     z = times(rows, w)

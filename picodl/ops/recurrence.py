@@ -265,20 +265,21 @@ def weight_product(inputs: Array, dz: Array, drop: Any) -> Array:
     """The gradient of the weights, (k, gates * u): the sum of inputs[t] @ dz[t].T over t."""
     steps, k, b = inputs.shape
     wide = dz.shape[1]
-    total = np.zeros((k, wide), dz.dtype)
-    some = max(1, 1024 // max(1, b))
+    total = np.zeros((wide, k), dz.dtype)
+    some = max(1, 256 // max(1, b))
     for start in range(0, steps, some):
-        count = min(some, steps - start)
-        rows = inputs[start : start + count].transpose(1, 0, 2)
-        columns = dz[start : start + count].transpose(1, 0, 2).reshape(wide, count * b).T
+        part = inputs[start : start + some]
+        samples = len(part) * b
+        columns = dz[start : start + some].transpose(1, 0, 2).reshape(wide, samples)
         if drop is None:
-            total += rows.reshape(k, count * b).dot(columns)
+            total += dot(columns, part.transpose(0, 2, 1).reshape(samples, k))
             continue
         u = wide // len(drop)
         for place, mask in enumerate(drop):
-            part = slice(place * u, place * u + u)
-            total[:, part] += (rows * mask[:, None]).reshape(k, count * b).dot(columns[:, part])
-    return total
+            gate = slice(place * u, place * u + u)
+            rows = (part * mask).transpose(0, 2, 1).reshape(samples, k)
+            total[gate] += dot(columns[gate], rows)
+    return total.T
 
 
 def hold_back(d: Array, stale: Any) -> Any:
