@@ -31,6 +31,7 @@ class _Thread(threading.local):
 
     recording: bool = True  # no_grad() turns it off
     training: bool | None = None  # what the enclosing call was told
+    folding: bool = False  # predict() joins layers where that changes nothing but rounding
     losses: list[Any] | None = None  # (layer, value) of add_loss in the outermost call in progress
     finished: list[Any] = []  # the same of the last outermost call
     names: tuple[str, ...] = ()  # name_scope() and the layers being built

@@ -143,6 +143,7 @@ class Parameter(Tensor):
 
 def _restore_parameter(data: Array, requires_grad: bool, state: dict[str, Any]) -> Parameter:
     parameter = Parameter.__new__(Parameter)
+    data = data.view(np.dtype(data.dtype.char))  # pickle makes a dtype object of its own
     Tensor.__init__(parameter, data, requires_grad)
     for name, item in state.items():
         setattr(parameter, name, item)

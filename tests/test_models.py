@@ -383,3 +383,14 @@ def test_predictions_share_no_memory_with_inputs_or_weights(layer: str) -> None:
         predicted[...] = -1
     np.testing.assert_array_equal(x, X)
     assert all((w == 1).all() for w in model.get_weights())
+
+
+def test_copies_keep_the_dtypes_that_numpy_has(tmp_path):
+    """Layers look for them by identity, which is faster."""
+    model = Sequential([Input((3,)), layers.Dense(2)])
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        (layer,) = other.layers
+        assert layer._dtype is np.dtype("float32")
+        assert other._dtype is np.dtype("float32")
+        assert all(w.data.dtype is np.dtype("float32") for w in other.weights)
+        assert other(np.zeros((1, 3), np.float32)).data.dtype is np.dtype("float32")

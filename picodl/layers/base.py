@@ -160,6 +160,11 @@ class Layer(DescribedModule):
 
     # ---------------------------------------------------------------- calling
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if "_dtype" in state:  # pickle makes a dtype object of its own, and `is` asks for numpy's
+            self._dtype = np.dtype(self._dtype.char)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._quick and len(args) == 1 and not kwargs and thread.losses is not None:
             # the short path of a layer of one input inside a model: 1.5 us less

@@ -95,7 +95,7 @@ class InputLayer(Layer):
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        super().__setstate__(state)
         step = Step(self, (), {}, self.name)
         step.give(Spec(self.batch_shape, self.data_dtype)).optional = self.optional
         self._steps = [step]

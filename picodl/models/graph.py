@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from picodl import symbolic, tree
+from picodl.config import thread
 from picodl.layers.base import Layer
 from picodl.layers.core import InputLayer
 from picodl.operation import Operation
@@ -44,6 +45,10 @@ class Node:
         self.free: tuple[int, ...] = ()  # slots that nobody reads afterwards
         one = len(args) == 1 and isinstance(args[0], Slot) and not kwargs and len(outputs) == 1
         self.simple = args[0].number if one and isinstance(specs, Spec) else -1
+
+    def reads(self) -> list[int]:
+        """The slots it reads."""
+        return _slots_in((self.args, self.kwargs))
 
     def __getstate__(self) -> Any:
         call: Any = self.call if isinstance(self.call, Operation) else self.call.__name__
@@ -85,6 +90,7 @@ class Graph:
         steps = self._find_steps(flat, tree.flatten(outputs))
         self.sources = [self._source(symbol) for symbol in flat]
         self._number_slots(flat, steps)
+        self._folded_nodes: list[Node] | None = None  # made at the first prediction
         self.layers = self._order_layers(steps)
         source = self.sources[0].batch_shape if self.sources else (0,)
         # what the shape of one sample must be, where a look at that is enough
@@ -149,7 +155,7 @@ class Graph:
     def _plan_freeing(self) -> None:
         last: dict[int, Node] = {}
         for node in self.nodes:
-            for number in (*node.outputs, *_slots_in((node.args, node.kwargs))):
+            for number in (*node.outputs, *node.reads()):
                 last[number] = node
         for number in self.output_slots:
             last.pop(number, None)
@@ -255,7 +261,7 @@ class Graph:
             values[0] = self._fitted(0, inputs)
         else:
             values[: len(self.sources)] = self._arranged(inputs)
-        for node in self.nodes:
+        for node in self._folded() if thread.folding else self.nodes:
             if node.simple >= 0:
                 values[node.outputs[0]] = node.call(values[node.simple])
             else:
@@ -265,6 +271,13 @@ class Graph:
         if isinstance(self.outputs, Symbol):
             return values[self.output_slots[0]]
         return tree.pack_sequence_as(self.outputs, [values[n] for n in self.output_slots])
+
+    def _folded(self) -> list[Node]:
+        if self._folded_nodes is None:
+            from picodl.models.folding import folded_nodes
+
+            self._folded_nodes = folded_nodes(self.nodes, self.output_slots)
+        return self._folded_nodes
 
     def _run_node(self, node: Node, values: list[Any]) -> None:
         def fill(slot: Slot) -> Any:
@@ -358,7 +371,7 @@ class Graph:
     # ---------------------------------------------------------------- copying and saving
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(vars(self))
+        state = {**vars(self), "_folded_nodes": None}
         flat = self._flat_inputs()
         state["inputs"] = tree.pack_sequence_as(self.inputs, range(len(flat)))
         state["outputs"] = tree.pack_sequence_as(self.outputs, self.output_slots)

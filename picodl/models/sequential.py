@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from picodl import naming
+from picodl.config import thread
 from picodl.layers.base import Layer
 from picodl.layers.core import InputLayer
 from picodl.layers.shapes import as_shape
+from picodl.models.folding import chain
 from picodl.models.graph import Graph
 from picodl.models.model import Model
 from picodl.symbolic import Symbol
@@ -171,7 +173,7 @@ class Sequential(Model):
         x, graph = inputs, self._graph
         if graph is not None and x is not None and x.shape[1:] != graph.plain_shape:
             x = graph._fitted(0, x)
-        for layer in self._layers:
+        for layer in chain(self._layers) if thread.folding else self._layers:
             x = layer(x)
         return x
 
@@ -183,7 +185,7 @@ class Sequential(Model):
     # ---------------------------------------------------------------- copies and configs
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        super().__setstate__(state)
 
     def get_config(self) -> Config:
         from picodl.saving import serialization

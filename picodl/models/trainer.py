@@ -13,6 +13,7 @@ from picodl import config, parallel, tree
 from picodl.callbacks import CallbackList, History
 from picodl.models import data as batches
 from picodl.models import state
+from picodl.models.folding import predicting
 from picodl.models.steps import Steps
 from picodl.module import Parameter
 from picodl.tensor import Tensor, no_grad
@@ -353,7 +354,7 @@ class Trainer(Steps):
         custom = type(self).predict_step is not Steps.predict_step
         cap = config.max_steps_per_epoch()
         parts: list[Any] = []
-        with parallel.blas_single_thread(), no_grad(), _closing(listeners, data):
+        with parallel.blas_single_thread(), predicting(), _closing(listeners, data):
             listeners.on_predict_begin()
             for i, (x, _, _) in enumerate(data.epoch(0)):
                 if cap is not None and i >= cap:
@@ -412,7 +413,7 @@ class Trainer(Steps):
 
     def predict_on_batch(self, x: Any) -> Any:
         """The outputs for one batch, as arrays."""
-        with parallel.blas_single_thread(), no_grad():
+        with parallel.blas_single_thread(), predicting():
             if type(self).predict_step is Steps.predict_step:
                 return _plain(self(x, training=False), x)
             return _plain(self.predict_step(_pack(x)), x)
