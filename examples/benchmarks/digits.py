@@ -4,17 +4,21 @@
 
 Every library that is installed trains the same 64-128-64-10 GELU network with AdamW on the same
 split, batch 32, 20 epochs, in alternating rounds; printed are ratios, peer / picodl: above 1 means
-that picodl is faster. The best of the rounds counts.
+that picodl is faster. The best of the rounds counts. Latency is that of one forward pass.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
+import itertools
 import os
 import statistics
 import time
+import warnings
 from collections.abc import Callable
+from functools import partial
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -85,20 +89,25 @@ def torch_trainer(x: np.ndarray, y: np.ndarray, fused: bool, threads: int | None
     return train
 
 
-def keras_trainer(x: np.ndarray, y: np.ndarray) -> Trainer:
+def keras_model() -> object:
     import keras
 
+    model = keras.Sequential(
+        [
+            keras.Input((64,)),
+            keras.layers.Dense(128, activation="gelu"),
+            keras.layers.Dense(64, activation="gelu"),
+            keras.layers.Dense(10),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.AdamW(0.001), loss)
+    return model
+
+
+def keras_trainer(x: np.ndarray, y: np.ndarray) -> Trainer:
     def train() -> None:
-        model = keras.Sequential(
-            [
-                keras.Input((64,)),
-                keras.layers.Dense(128, activation="gelu"),
-                keras.layers.Dense(64, activation="gelu"),
-                keras.layers.Dense(10),
-            ]
-        )
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.AdamW(0.001), loss)
+        model = keras_model()
         model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)  # builds and traces
         start = time.perf_counter()
         model.fit(x, y, batch_size=BATCH, epochs=EPOCHS, verbose=0)
@@ -109,8 +118,6 @@ def keras_trainer(x: np.ndarray, y: np.ndarray) -> Trainer:
 
 def sklearn_trainer(x: np.ndarray, y: np.ndarray) -> Trainer:
     def train() -> None:
-        import warnings
-
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             MLPClassifier(
@@ -136,23 +143,69 @@ def best_us(call: Callable[[], object], repeats: int = 7, number: int = 300) -> 
     return min(times)
 
 
-def latency(x: np.ndarray) -> None:
-    """model(x) under no_grad beside PyTorch's under inference_mode."""
+def forward_passes(x: np.ndarray) -> dict[str, Callable[[np.ndarray], Callable[[], object]]]:
+    """For each library what makes a call out of rows; all networks have the same sizes."""
     model = picodl_model()
-    print("\nlatency of model(x), microseconds")
-    for n in (1, 128):
-        rows = x[:n].copy()
-        with picodl.no_grad():
-            own = best_us(lambda rows=rows: model(rows))
-        line = f"  batch {n:4}: picodl {own:7.1f}"
-        if importlib.util.find_spec("torch"):
-            import torch
+    found = {"picodl": lambda rows: partial(model, rows)}
+    if importlib.util.find_spec("torch"):
+        import torch
 
-            peer, xt = torch_model().eval(), torch.from_numpy(rows)
-            with torch.inference_mode():
-                other = best_us(lambda xt=xt, peer=peer: peer(xt))
-            line += f"  PyTorch {other:7.1f}  ratio {other / own:.2f}"
-        print(line)
+        peer = torch_model().eval()
+        found["PyTorch"] = lambda rows: partial(peer, torch.from_numpy(rows))
+    if importlib.util.find_spec("keras") and importlib.util.find_spec("tensorflow"):
+        network = keras_model()
+        found["Keras on TensorFlow"] = lambda rows: partial(network, rows)
+        found["Keras, predict_on_batch"] = lambda rows: partial(network.predict_on_batch, rows)
+    fitted = MLPClassifier((128, 64), max_iter=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted.fit(x, np.arange(len(x)) % 10)
+    found["scikit-learn, predict_proba"] = lambda rows: partial(fitted.predict_proba, rows)
+    if importlib.util.find_spec("jax"):
+        found["JAX, compiled"] = jax_pass()
+    return found
+
+
+def jax_pass() -> Callable[[np.ndarray], Callable[[], object]]:
+    import jax
+
+    sizes, rng = (64, 128, 64, 10), np.random.default_rng(0)
+    pairs = itertools.pairwise(sizes)
+    weights = [(rng.normal(size=s).astype("f"), np.zeros(s[1], "f")) for s in pairs]
+
+    def network(weights: list[tuple[object, object]], x: object) -> object:
+        for i, (w, b) in enumerate(weights):
+            x = x @ w + b
+            x = jax.nn.gelu(x, approximate=False) if i < len(weights) - 1 else x
+        return x
+
+    compiled, weights = jax.jit(network), jax.device_put(weights)
+
+    def run(x: object) -> None:
+        compiled(weights, x).block_until_ready()
+
+    return lambda rows: partial(run, jax.device_put(rows))
+
+
+def latency(x: np.ndarray) -> None:
+    """One forward pass without gradients: no_grad() here, inference_mode() in PyTorch."""
+    passes = forward_passes(x)
+    print("\nlatency of a forward pass, microseconds, and times that of picodl")
+    for n in (1, 128):
+        rows, own = x[:n].copy(), 0.0
+        for name, make in passes.items():
+            with picodl.no_grad(), inference_mode():
+                time_us = best_us(make(rows))
+            own = own or time_us
+            print(f"  {n:3} rows  {name:28} {time_us:8.1f}  ratio {time_us / own:6.2f}")
+
+
+def inference_mode() -> contextlib.AbstractContextManager[object]:
+    if not importlib.util.find_spec("torch"):
+        return contextlib.nullcontext()
+    import torch
+
+    return torch.inference_mode()
 
 
 def cost_of_fit(x: np.ndarray, y: np.ndarray) -> None:
