@@ -34,11 +34,9 @@ def _spread_by_picodl(x: Any) -> bool:
     """Whether to hold BLAS to one thread while a model runs on x.
 
     Its threads and picodl's get in each other's way. Rows of features meet dense layers alone,
-    which gain by BLAS's threads (a seventh at 128 rows) unless the weights are to be trained.
+    which gain by BLAS's threads, a seventh at 128 rows.
     """
-    if getattr(x, "size", 0) < _GUARDED:
-        return False
-    return bool(thread.recording or x.ndim != 2 or x.dtype.kind != "f")
+    return getattr(x, "size", 0) >= _GUARDED and (x.ndim != 2 or x.dtype.kind != "f")
 
 
 # what Layer.__init__ sets: without them, a subclass forgot to call it

@@ -413,7 +413,7 @@ class Trainer(Steps):
 
     def predict_on_batch(self, x: Any) -> Any:
         """The outputs for one batch, as arrays."""
-        with parallel.blas_single_thread(), predicting():
+        with predicting():
             if type(self).predict_step is Steps.predict_step:
                 return _plain(self(x, training=False), x)
             return _plain(self.predict_step(_pack(x)), x)
