@@ -5,6 +5,7 @@ import pytest
 
 import picodl
 from picodl import layers
+from picodl.layers import head_attention
 from picodl.layers.transformer import AlibiAttention
 from picodl.models import generation
 from picodl.models.generation import generate
@@ -275,3 +276,28 @@ def test_weights_stand_in_files_where_keras_has_them(tmp_path):
             file["layers/multi_head_attention"]
         )
         assert "_query_dense" in file["layers/grouped_query_attention"]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("value_dim", [3, 5])
+@pytest.mark.parametrize("grouped", [True, False])
+def test_one_projection_for_all_gives_what_three_give(grouped, value_dim, bias, monkeypatch):
+    if grouped:
+        layer = layers.GroupQueryAttention(3, 4, 2, use_bias=bias)
+    else:
+        layer = layers.MultiHeadAttention(2, 3, value_dim, use_bias=bias)
+    x = Tensor(rng.normal(size=(2, 7, 6)).astype("float32"), requires_grad=True)
+    layer(x, x)
+    for weight in layer.weights:
+        weight.assign(rng.normal(size=weight.shape))
+    found = []
+    for least in (0, 1 << 40):
+        monkeypatch.setattr(head_attention, "_JOINED", least)
+        y = layer(x, x)
+        x.zero_grad()
+        layer.zero_grad()
+        (y * y).sum().backward()
+        found.append([y.data, x.grad, *(w.grad for w in layer.trainable_weights)])
+    assert len(found[0]) == (10 if bias else 6)
+    for one, three in zip(*found, strict=True):
+        np.testing.assert_allclose(one, three, rtol=1e-4, atol=1e-4)

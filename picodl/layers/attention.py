@@ -134,7 +134,7 @@ class MultiHeadAttention(HeadAttention):
         key = value if key is None else key
         query_mask = getattr(query, "mask", None)  # as in Keras, which takes no other
         self._check_lengths(query, value, key)
-        q, k, v = self.query_dense(query), self.key_dense(key), self.value_dense(value)
+        q, k, v = self._projected(query, key, value)
         scale = 1 / self.key_dim**0.5
         if len(query.shape) == 3:
             q, k = self.placed(q, k)
@@ -307,7 +307,7 @@ class GroupQueryAttention(HeadAttention):
     ) -> Any:
         key = value if key is None else key
         self._check_lengths(query, value, key)
-        q, k, v = self.query_dense(query), self.key_dense(key), self.value_dense(value)
+        q, k, v = self._projected(query, key, value)
         before = 0
         if thread.decoding is not None and use_causal_mask and value is query:
             k, v, value_mask, before = self._remembered(k, v, value_mask)

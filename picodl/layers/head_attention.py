@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from picodl.layers.checks import fraction, positive_integer
 from picodl.layers.einsum_dense import EinsumDense
 from picodl.ops import noise
 from picodl.ops.attention import attention, attention_scores
+from picodl.ops.projection import project
 from picodl.typing import Array, Config
 
 
@@ -20,6 +22,21 @@ class _Projection(EinsumDense):
     """An EinsumDense in an attention layer, which looks after the masks itself."""
 
     warns_of_dropped_masks = False
+
+
+# elements of the input from which on one product is faster than three
+_JOINED = 1 << 14
+
+
+def _alike(layers: Sequence[EinsumDense], x: Any) -> bool:
+    """Whether such projections of x can be one."""
+    first = layers[0].kernel.shape
+    return x.ndim == 3 and all(
+        layer.kernel.shape[::2] == first[::2]
+        and not layer.lora_enabled
+        and layer._dtype is x.data.dtype
+        for layer in layers
+    )
 
 
 class HeadAttention(Layer):
@@ -87,6 +104,17 @@ class HeadAttention(Layer):
             "bias_constraint": self.bias_constraint,
             "dtype": self.dtype_policy,
         }
+
+    def _projected(self, query: Any, key: Any, value: Any) -> list[Any]:
+        """Query, key and value as heads; by one product where they are the same."""
+        parts = [self.query_dense, self.key_dense, self.value_dense]
+        if not (query is key is value and query.data.size >= _JOINED and _alike(parts, query)):
+            pairs = zip(parts, (query, key, value), strict=True)
+            return [layer(x) for layer, x in pairs]
+        kernel = ops.concatenate([layer.kernel for layer in parts], axis=1)
+        bias = ops.concatenate([layer.bias for layer in parts]) if self.use_bias else None
+        ends = np.cumsum([layer.kernel.shape[1] for layer in parts])[:-1]
+        return list(ops.split(project(query, kernel, bias), [int(n) for n in ends], axis=2))
 
     def _mask(
         self,
