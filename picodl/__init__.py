@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from picodl import config as config  # settings must be there before anything else
 
 if TYPE_CHECKING:
-    from picodl import activations, backend, callbacks, constraints, datasets, distillation
-    from picodl import ensembles, export
+    from picodl import activations, backend, callbacks, constraints, datasets, diagnostics
+    from picodl import distillation, ensembles, export
     from picodl import initializers
     from picodl import layers, losses, metrics, models, ops, optimizers, preprocessing
     from picodl import random, regularizers
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = [
-    "activations", "backend", "callbacks", "config", "constraints", "datasets", "distillation",
-    "ensembles", "export", "initializers", "layers", "losses", "metrics", "models", "naming", "ops",
-    "optimizers", "parallel", "preprocessing", "random", "regularizers", "saving", "scalar",
-    "tensor", "testing", "tree", "utils", "visualize", "wrappers",
+    "activations", "backend", "callbacks", "config", "constraints", "datasets", "diagnostics",
+    "distillation", "ensembles", "export", "initializers", "layers", "losses", "metrics", "models",
+    "naming", "ops", "optimizers", "parallel", "preprocessing", "random", "regularizers", "saving",
+    "scalar", "tensor", "testing", "tree", "utils", "visualize", "wrappers",
 ]  # fmt: skip
 _NAMES = {
     "config": "DTypePolicy device",
@@ -71,11 +71,11 @@ __all__ = [
     "DTypePolicy", "Function", "Functional", "Initializer", "Input", "InputSpec", "KerasTensor",
     "Layer", "Loss", "Metric", "Model", "Module", "Operation", "Optimizer", "Population",
     "Regularizer", "Sequential", "StatelessScope", "Tensor", "Variable", "activations", "backend",
-    "callbacks", "config", "constraints", "custom_gradient", "datasets", "device", "distillation",
-    "enable_grad", "ensembles", "explain", "export", "grad", "initializers", "jacobian", "layers",
-    "losses", "metrics", "models", "name_scope", "no_grad", "ops", "optimizers", "per_sample_grad",
-    "preprocessing", "random", "regularizers", "saving", "scalar", "tensor", "testing", "tree",
-    "utils", "value_and_grad", "version", "visualize", "wrappers",
+    "callbacks", "config", "constraints", "custom_gradient", "datasets", "device", "diagnostics",
+    "distillation", "enable_grad", "ensembles", "explain", "export", "grad", "initializers",
+    "jacobian", "layers", "losses", "metrics", "models", "name_scope", "no_grad", "ops",
+    "optimizers", "per_sample_grad", "preprocessing", "random", "regularizers", "saving", "scalar",
+    "tensor", "testing", "tree", "utils", "value_and_grad", "version", "visualize", "wrappers",
 ]  # fmt: skip
 
 

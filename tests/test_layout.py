@@ -30,6 +30,7 @@ FLOORS = [
         "downloads",
         "unpacking",
         "distillation",
+        "diagnostics",
         "ensembles",
         "wrappers",
         "visualize",

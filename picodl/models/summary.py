@@ -45,7 +45,7 @@ def summarise(
         _row(layer, depth, last, chain, connections, show_trainable)
         for layer, depth, last in _listed(model, expand_nested, layer_range)
     ]
-    parts = [f'Model: "{model.name}"', _table(header, [r.cells for r in rows], widths)]
+    parts = [f'Model: "{model.name}"', table(header, [r.cells for r in rows], widths)]
     return "\n".join([*parts, *_totals(model)])
 
 
@@ -152,20 +152,35 @@ def _widths(fractions: Sequence[float], line_length: int, columns: int) -> list[
     return [max(3, w - 2) for w in widths]
 
 
-def _table(header: list[str], rows: list[list[str]], widths: list[int]) -> str:
+def table(
+    header: list[str], rows: list[list[str]], widths: list[int], numbers: Sequence[int] = (2,)
+) -> str:
+    """A table drawn with lines.
+
+    Args:
+        header: the titles of the columns.
+        rows: the cells of each row.
+        widths: of the columns, in characters; longer cells are broken into lines.
+        numbers: the columns that stand to the right.
+    """
+
     def rule(left: str, middle: str, right: str, line: str) -> str:
         return left + middle.join(line * (w + 2) for w in widths) + right
 
-    lines = [rule("┏", "┳", "┓", "━"), *_lines(header, widths, "┃"), rule("┡", "╇", "┩", "━")]
+    lines = [
+        rule("┏", "┳", "┓", "━"),
+        *_lines(header, widths, "┃", numbers),
+        rule("┡", "╇", "┩", "━"),
+    ]
     for i, cells in enumerate(rows):
         if i:
             lines.append(rule("├", "┼", "┤", "─"))
-        lines.extend(_lines(cells, widths, "│"))
+        lines.extend(_lines(cells, widths, "│", numbers))
     lines.append(rule("└", "┴", "┘", "─"))
     return "\n".join(lines)
 
 
-def _lines(cells: list[str], widths: list[int], border: str) -> list[str]:
+def _lines(cells: list[str], widths: list[int], border: str, numbers: Sequence[int]) -> list[str]:
     """One row, over as many lines as its longest cell takes."""
     wrapped = [_wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
     height = max(map(len, wrapped))
@@ -174,7 +189,7 @@ def _lines(cells: list[str], widths: list[int], border: str) -> list[str]:
         parts = []
         for column, (cell, width) in enumerate(zip(wrapped, widths, strict=True)):
             text = cell[i] if i < len(cell) else ""
-            parts.append(f" {text:>{width}} " if column == 2 else f" {text:<{width}} ")
+            parts.append(f" {text:>{width}} " if column in numbers else f" {text:<{width}} ")
         lines.append(border + border.join(parts) + border)
     return lines
 
@@ -217,9 +232,14 @@ def _totals(model: Any) -> list[str]:
 
 
 def _total(label: str, count: int, size: float) -> str:
+    return f"{label}: {count:,} ({bytes_text(size)})"
+
+
+def bytes_text(size: float) -> str:
+    """A number of bytes in the unit that suits it."""
     unit = "B"
     for unit in ("B", "KB", "MB", "GB", "TB"):
         if size < 1024 or unit == "TB":
             break
         size /= 1024
-    return f"{label}: {count:,} ({size:.2f} {unit})"
+    return f"{size:.2f} {unit}"
