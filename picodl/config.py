@@ -46,6 +46,19 @@ class _Thread(threading.local):
 thread = _Thread()
 
 
+def require_no_scope(what: str) -> None:
+    """For what writes into the arrays of variables themselves.
+
+    Raises:
+        RuntimeError: inside a StatelessScope, which would neither see nor undo it.
+    """
+    if thread.stateless is not None:
+        raise RuntimeError(
+            f"{what} inside a StatelessScope would change the variables' own values. Do it before "
+            "or after the block, or give their new values to the scope."
+        )
+
+
 class DTypePolicy:
     """The dtype a layer computes in and the dtype of its weights.
 

@@ -83,6 +83,34 @@ def test_no_optimizer_steps_inside_a_scope():
         np.testing.assert_array_equal(weight, old)
 
 
+def test_no_file_is_loaded_inside_a_scope(tmp_path):
+    model = network()
+    model.save_weights(tmp_path / "m.weights.h5")
+    before = values(model.weights)
+    for weight in model.weights:
+        weight.assign(weight.numpy() + 1)
+    with (
+        StatelessScope([(w, w.numpy() + 2) for w in model.weights]),
+        pytest.raises(RuntimeError, match="Loading weights inside a StatelessScope"),
+    ):
+        model.load_weights(tmp_path / "m.weights.h5")
+    for weight, old in zip(model.weights, before, strict=True):
+        np.testing.assert_array_equal(weight, old + 1)
+
+
+def test_a_state_tree_goes_to_the_scope():
+    model = network()
+    before = values(model.weights)
+    tree = model.get_state_tree("numpy_array")
+    with StatelessScope([(w, w.numpy() + 2) for w in model.weights]) as scope:
+        model.set_state_tree(tree)
+        for weight, old in zip(model.weights, before, strict=True):
+            np.testing.assert_array_equal(scope.get_current_value(weight), old)
+            weight.assign(old + 3)
+    for weight, old in zip(model.weights, before, strict=True):
+        np.testing.assert_array_equal(weight, old)
+
+
 def test_scope_belongs_to_its_thread():
     seen = []
     with StatelessScope():

@@ -79,7 +79,7 @@ def set_state_tree(model: Any, state_tree: dict[str, Any]) -> None:
                 )
             found.append((own[path], new))
     for variable, new in found:
-        variable.data[...] = new
+        variable.assign(new)
 
 
 def _kinds(model: Any) -> dict[str, list[Any]]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from picodl.config import require_no_scope
 from picodl.saving import keras_zip, legacy_h5, npz, safetensors, shards, weights_h5
 from picodl.saving.archive import Archive, Folder
 from picodl.saving.files import FileError, as_path, atomic_write, check_writable, loading
@@ -158,6 +159,7 @@ def load_weights(
         ValueError: if it does not fit; the message names the file and the items, and the model is
             as it was.
     """
+    require_no_scope("Loading weights")
     path = as_path(filepath)
     weights_h5.require_built(model)
     kept = set(map(id, objects_to_skip or ()))

@@ -85,7 +85,7 @@ def load_torch_state_dict(
                 )
             new.append((weight, array))
     for weight, array in new:
-        weight.data[...] = array
+        weight.assign(array)
 
 
 def _modules(state_dict: Mapping[str, Any]) -> dict[str, Part]:
