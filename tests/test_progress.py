@@ -75,7 +75,7 @@ def test_lines_without_a_terminal(verbose: Any, capsys: Any) -> None:
     model.predict(x, verbose=verbose)
     out, err = capsys.readouterr()
     assert err == ""
-    number = r"\d\.\d{4}(e-\d\d)?"
+    number = r"\d+\.\d{4}(e-\d\d)?"
     speed = r"3/3 - \d+s - \d+(s|ms|us)/step"
     expected = [
         "Epoch 1/2",
