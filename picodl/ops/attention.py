@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from picodl.ops.activation import softmax
+from picodl.ops.activation import fastest_power, softmax
 from picodl.ops.core import Array, op
 from picodl.ops.functions import tanh
 from picodl.ops.indexing import where
@@ -16,6 +16,8 @@ from picodl.parallel import blocks_of, map_blocks
 from picodl.tensor import Tensor, record
 
 _KEEP = 1 << 20  # scores of more elements than this are computed again on the way back
+_BLOCK = 1 << 18  # scores at once: numpy calls had better be few and long
+_POWER, _LOG_E = fastest_power()
 _SAFE = 40.0  # exp of scores up to this size neither overflows nor loses a whole row
 
 
@@ -172,9 +174,9 @@ class _Attention:
         group = heads // max(1, shared)
         self.shape = (group, steps, keys)
         size = max(1, heads * steps * keys)
-        # scores of about 128k elements a block: some samples, or some heads of one sample
-        samples = max(1, min(-(-batch // 2), 131072 // size))
-        most = max(1, 131072 // max(1, group * steps * keys))
+        # scores of about 256k elements a block: some samples, or some heads of one sample
+        samples = max(1, min(-(-batch // 2), _BLOCK // size))
+        most = max(1, _BLOCK // max(1, group * steps * keys))
         some = shared if samples > 1 else min(-(-shared // 2) if batch == 1 else shared, most)
         self.blocks = [
             (rows, _heads(part, 1), _heads(part, group))
@@ -242,10 +244,11 @@ class _Attention:
         """exp of the scores, 1 / its row sums, and which rows may look at nothing (or None)."""
         rows, shared, own = block
         query, key = self._inward(self.query[rows][own]), self.key[rows][shared]
-        query *= np.asarray(self.scale, query.dtype)
+        power, unit = (_POWER, _LOG_E) if self.bias is None else (np.exp, 1.0)
+        query *= np.asarray(self.scale * unit, query.dtype)
         s = np.matmul(query, key.transpose(0, 2, 3, 1))
         parts = s.reshape(*s.shape[:2], *self.shape)
-        small = self.bias is None and _longest(query) * _longest(key) <= _SAFE
+        small = self.bias is None and _longest(query) * _longest(key) <= _SAFE * unit
         if self.bias is not None:
             parts += self._for_block(self.bias, block)
         hidden = None if self.mask is None else ~self._for_block(self.mask, block)
@@ -254,7 +257,7 @@ class _Attention:
                 np.copyto(parts, -np.inf, where=hidden)
             top = s.max(axis=-1, keepdims=True, initial=np.finfo(s.dtype).min)
             s -= top
-        np.exp(s, out=s)
+        power(s, out=s)
         if hidden is not None and small:
             np.copyto(parts, 0, where=hidden)
         ones = np.ones(s.shape[-1], s.dtype)
