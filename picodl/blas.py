@@ -17,6 +17,7 @@ from picodl.typing import Array
 SMALL = 10**6  # multiply-adds
 _LEAST = 8  # rows and columns from which on the small kernels pay
 _DEPTH = 100  # rows of a partial sum from which on the sums are worth adding up
+_TALL = 512  # rows of a from which on it pays to bring a transposed b into order first
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _WITH_SMALL_KERNELS = {"SkylakeX", "Cooperlake", "SapphireRapids"}  # as OpenBLAS names processors
 
@@ -52,7 +53,7 @@ def dot(a: Array, b: Array, out: Array | None = None) -> Array:
     if m * n * k <= SMALL or not _pays(a, b):
         return np.dot(a, b, out)
     size = _rows(m, SMALL // (n * k))
-    if size < _LEAST or k != len(b):
+    if size < _LEAST or k != len(b) or (m < _TALL and not b.flags.c_contiguous):
         return np.dot(a, b, out)
     if out is None:
         out = np.empty((m, n), a.dtype)
@@ -70,9 +71,13 @@ def dot_over_rows(a: Array, b: Array) -> Array:
     """a.T @ b for matrices with the same number of rows, (rows, m) and (rows, n).
 
     Partial sums over some rows each are added up; with few rows in each that takes too long.
+
+    Raises:
+        ValueError: if the numbers of rows differ.
     """
     (rows, m), n = a.shape, b.shape[1]
-    if rows * m * n <= SMALL or 100 * m * n > SMALL or not _pays(a, b):
+    few = rows * m * n <= SMALL or _DEPTH * m * n > SMALL
+    if few or rows != len(b) or not _pays(a, b):
         return a.T.dot(b)
     size = _rows(rows, SMALL // (m * n))
     whole = rows - rows % size

@@ -143,7 +143,8 @@ class Parameter(Tensor):
 
 def _restore_parameter(data: Array, requires_grad: bool, state: dict[str, Any]) -> Parameter:
     parameter = Parameter.__new__(Parameter)
-    data = data.view(np.dtype(data.dtype.char))  # pickle makes a dtype object of its own
+    own = np.dtype(data.dtype.char)  # numpy's object, where pickle makes another that is equal
+    data = data.view(own) if data.dtype == own else data.astype(own)  # or of other byte order
     Tensor.__init__(parameter, data, requires_grad)
     for name, item in state.items():
         setattr(parameter, name, item)

@@ -17,6 +17,7 @@ def small(monkeypatch):
     monkeypatch.setattr(blas, "SMALL", 1000)
     monkeypatch.setattr(blas, "_LEAST", 2)
     monkeypatch.setattr(blas, "_DEPTH", 4)
+    monkeypatch.setattr(blas, "_TALL", 1)
     blas._rows.cache_clear()
     yield
     blas._rows.cache_clear()
@@ -24,6 +25,36 @@ def small(monkeypatch):
 
 def matrices(m, k, n, dtype):
     return rng.normal(size=(m, k)).astype(dtype), rng.normal(size=(k, n)).astype(dtype)
+
+
+@pytest.fixture
+def parts(monkeypatch):
+    """The shapes of the stacks that numpy's matmul is given."""
+    seen = []
+    matmul = np.matmul
+
+    def watched(a, b, **options):
+        seen.append(a.shape)
+        return matmul(a, b, **options)
+
+    monkeypatch.setattr(np, "matmul", watched)
+    return seen
+
+
+def test_large_products_are_cut(small, parts):
+    a, b = matrices(64, 5, 6, np.float32)
+    blas.dot(a, b)
+    blas.dot(matrices(61, 5, 6, np.float32)[0], b)
+    blas.dot_over_rows(a, np.ones((64, 6), np.float32))
+    blas.dot_over_rows(np.ones((61, 5), np.float32), np.ones((61, 6), np.float32))
+    assert parts == [(2, 32, 5), (1, 33, 5), (2, 5, 32), (1, 5, 33)]
+
+
+def test_a_few_rows_do_not_turn_a_matrix(small, parts, monkeypatch):
+    monkeypatch.setattr(blas, "_TALL", 65)
+    a, b = matrices(64, 5, 6, np.float32)
+    blas.dot(a, np.asfortranarray(b))
+    assert not parts
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -60,6 +91,8 @@ def test_what_does_not_fit_is_an_error(small):
         blas.dot(a, b, np.empty((64, 6)))
     with pytest.raises(ValueError, match="shapes"):
         blas.dot_over_rows(a, a[:-1])
+    with pytest.raises(ValueError, match="shapes"):
+        blas.dot_over_rows(a, a[:32])  # would broadcast over a stack of two
 
 
 def test_mixed_dtypes_are_left_to_numpy(small):

@@ -385,7 +385,7 @@ def test_predictions_share_no_memory_with_inputs_or_weights(layer: str) -> None:
     assert all((w == 1).all() for w in model.get_weights())
 
 
-def test_copies_keep_the_dtypes_that_numpy_has(tmp_path):
+def test_copies_keep_the_dtypes_that_numpy_has():
     """Layers look for them by identity, which is faster."""
     model = Sequential([Input((3,)), layers.Dense(2)])
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
@@ -394,3 +394,11 @@ def test_copies_keep_the_dtypes_that_numpy_has(tmp_path):
         assert other._dtype is np.dtype("float32")
         assert all(w.data.dtype is np.dtype("float32") for w in other.weights)
         assert other(np.zeros((1, 3), np.float32)).data.dtype is np.dtype("float32")
+
+
+def test_weights_of_another_byte_order_keep_their_values():
+    parameter = picodl.Variable([1.0, -2.5])
+    restore, (data, *rest) = parameter.__reduce__()
+    other = restore(data.astype(data.dtype.newbyteorder()), *rest)
+    assert other.data.dtype is np.dtype("float32")
+    np.testing.assert_array_equal(other, [1.0, -2.5])

@@ -150,6 +150,11 @@ class Layer(DescribedModule):
         self._rounds = self.computes and self.compute_dtype != self.variable_dtype
         self.autocast = autocast
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if "_dtype" in state:  # pickle makes a dtype object of its own, and `is` asks for numpy's
+            self._dtype = np.dtype(self._dtype.char)
+
     # ---------------------------------------------------------------- weights
 
     @tracked
@@ -157,11 +162,6 @@ class Layer(DescribedModule):
         """Create the weights for inputs of this shape; called once, before the first call."""
 
     # ---------------------------------------------------------------- calling
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        if "_dtype" in state:  # pickle makes a dtype object of its own, and `is` asks for numpy's
-            self._dtype = np.dtype(self._dtype.char)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._quick and len(args) == 1 and not kwargs and thread.losses is not None:

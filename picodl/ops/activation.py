@@ -83,6 +83,7 @@ def _in_parts(a: Array, pair: Pair) -> tuple[Array, Callable[[Array], Array]]:
 
 
 def all_ops() -> Any:
+    """The package of ops, which cannot be imported here before it is there."""
     from picodl import ops
 
     return ops

@@ -158,6 +158,7 @@ def load_weights(
         OSError: if there is no such file.
         ValueError: if it does not fit; the message names the file and the items, and the model is
             as it was.
+        RuntimeError: inside a StatelessScope.
     """
     require_no_scope("Loading weights")
     path = as_path(filepath)
