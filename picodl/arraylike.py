@@ -157,6 +157,8 @@ class ArrayLike(Operators):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
         function = getattr(_ops(), ufunc.__name__, None)
+        if is_in_place(args, kwargs):
+            kwargs = {}
         if method != "__call__" or function is None or kwargs:
             called = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
             raise TypeError(
@@ -227,6 +229,16 @@ class ArrayLike(Operators):
 
 
 # -------------------------------------------------------------------- which op answers
+
+
+def is_in_place(args: Any, kwargs: Any) -> bool:
+    """Whether a ufunc was called as `array += tensor`.
+
+    The name on the left then stands for the sum, a new Tensor; the array stays as it is.
+    """
+    out = kwargs.get("out", ())
+    return len(kwargs) == 1 and len(out) == 1 and out[0] is args[0]
+
 
 # numpy's functions whose later arguments stand in another order: how many may come by position
 _BY_POSITION = {

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from picodl import config, tree
-from picodl.arraylike import Operators, op_of
+from picodl.arraylike import Operators, is_in_place, op_of
 from picodl.tensor import Tensor
 from picodl.typing import Shape
 
@@ -84,6 +84,8 @@ class Symbol(Operators):
         from picodl import ops
 
         function = getattr(ops, ufunc.__name__, None)
+        if is_in_place(args, kwargs):
+            kwargs = {}
         if method != "__call__" or function is None or kwargs:
             return self._no_numbers()
         return function(*args)

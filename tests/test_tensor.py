@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
 import threading
 import warnings
@@ -174,6 +175,24 @@ def test_numpy_functions_are_answered_by_ops() -> None:
     with pytest.raises(TypeError, match=r"picodl\.ops"):
         np.spacing(x)
     assert np.array_equal(x, x.data)
+
+
+def test_a_tensor_added_to_an_array_in_place_makes_a_tensor() -> None:
+    for change, want, slope in (
+        (operator.iadd, [11, 22], [1, 1]),
+        (operator.isub, [9, 18], [-1, -1]),
+        (operator.imul, [10, 40], [10, 20]),
+        (operator.itruediv, [10, 10], [-10, -5]),
+    ):
+        start, x = np.array([10.0, 20.0]), leaf([1.0, 2.0])
+        total = change(start, x)
+        np.testing.assert_allclose(total, want)
+        np.testing.assert_array_equal(start, [10, 20])
+        total.sum().backward()
+        np.testing.assert_allclose(x.grad, slope)
+    wide = np.zeros(1, np.int32)
+    wide += leaf([1.0, 2.0])  # grows and turns to floats, as an array could not
+    assert wide.shape == (2,) and wide.dtype == np.float64
 
 
 def test_a_tensor_behaves_as_an_array_where_a_user_meets_one() -> None:
