@@ -21,7 +21,7 @@ WEIGHTS = [
     (d, f)
     for d in FOLDERS
     for f in ("model.weights.h5", "legacy_weights.h5", "model.h5", "model.keras")
-    if (FOLDER / d / f).exists() and d != "subclassed"
+    if (FOLDER / d / f).exists() and d not in ("subclassed", "functional_subclass")
 ]
 
 
@@ -108,6 +108,25 @@ def test_a_subclassed_model_goes_by_attribute_paths(tmp_path):
     assert structure(tmp_path / "own.weights.h5") == structure(
         FOLDER / "subclassed" / "model.weights.h5"
     )
+
+
+class Encoder(P.Model):
+    def __init__(self, **kwargs):
+        embed, top = layers.Dense(4, "tanh", name="embed"), layers.Dense(2, name="top")
+        norm = layers.LayerNormalization(name="a_norm")
+        x = P.Input((3,))
+        super().__init__(x, top(norm(embed(x))), **kwargs)
+        self.a_norm, self.top, self.embed = norm, top, embed
+
+
+def test_layers_come_before_attributes_in_a_subclass_made_of_symbols(tmp_path):
+    values = expected("functional_subclass")
+    theirs = FOLDER / "functional_subclass" / "model.weights.h5"
+    model = Encoder(name="encoder")
+    model.load_weights(theirs)
+    predicts(model, values)
+    model.save_weights(tmp_path / "own.weights.h5")
+    assert structure(tmp_path / "own.weights.h5") == structure(theirs)
 
 
 class Tower(P.Model):
