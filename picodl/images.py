@@ -38,6 +38,18 @@ def load_img(
         ImportError: without Pillow.
         ValueError: for an unknown color_mode or interpolation.
     """
+    return _load(path, color_mode, target_size, interpolation, cut=keep_aspect_ratio)
+
+
+def _load(
+    path: Any,
+    color_mode: str,
+    target_size: tuple[int, int] | None,
+    interpolation: str,
+    cut: bool,
+    pad: bool = False,
+) -> Any:
+    """`load_img`; with pad the picture is put on black of the shape of target_size."""
     pillow = _pillow()
     if color_mode not in _MODES:
         raise ValueError(
@@ -55,8 +67,8 @@ def load_img(
             f"load_img: interpolation must be one of {known}; received {interpolation!r}."
         ) from None
     height, width = target_size
-    if keep_aspect_ratio:
-        image = image.crop(_middle(image.size, width / height))
+    if cut or pad:
+        image = image.crop(_middle(image.size, width / height, pad))
     return image.resize((width, height), method)
 
 
@@ -169,9 +181,8 @@ class ImageFolder(PyDataset):
 
     def _read(self, path: str) -> Array:
         o = self._options
-        image = load_img(
-            path, o["color_mode"], o["image_size"], o["interpolation"], o["crop_to_aspect_ratio"]
-        )
+        fit = (o["crop_to_aspect_ratio"], o["pad_to_aspect_ratio"])
+        image = _load(path, o["color_mode"], o["image_size"], o["interpolation"], *fit)
         return img_to_array(image, o["data_format"])
 
 
@@ -190,6 +201,7 @@ def image_dataset_from_directory(
     interpolation: str = "bilinear",
     follow_links: bool = False,
     crop_to_aspect_ratio: bool = False,
+    pad_to_aspect_ratio: bool = False,
     data_format: str | None = None,
     verbose: bool = True,
 ) -> Any:
@@ -201,7 +213,9 @@ def image_dataset_from_directory(
             paths.
         label_mode: "int", "categorical" (one-hot), "binary" (float, two classes) or None.
         class_names: the folders to use, in the order of the labels. Defaults to all, sorted.
-        color_mode, interpolation, crop_to_aspect_ratio: see `load_img`.
+        color_mode, interpolation: see `load_img`.
+        crop_to_aspect_ratio: cut the middle out in the shape of image_size before resizing.
+        pad_to_aspect_ratio: add black to that shape before resizing, so that nothing is lost.
         batch_size: pictures in a batch.
         image_size: (height, width) they are resized to.
         shuffle: mix the pictures once; fit shuffles batches besides.
@@ -215,6 +229,8 @@ def image_dataset_from_directory(
     Raises:
         ValueError: if there are no pictures, or for arguments that do not fit.
     """
+    if crop_to_aspect_ratio and pad_to_aspect_ratio:
+        raise ValueError("Pass crop_to_aspect_ratio or pad_to_aspect_ratio, not both.")
     root = Path(directory)
     names = list(class_names or sorted(p.name for p in root.iterdir() if p.is_dir()))
     inferred = isinstance(labels, str) and labels == "inferred"
@@ -243,6 +259,7 @@ def image_dataset_from_directory(
         "image_size": image_size,
         "interpolation": interpolation,
         "crop_to_aspect_ratio": crop_to_aspect_ratio,
+        "pad_to_aspect_ratio": pad_to_aspect_ratio,
         "data_format": data_format,
     }
 
@@ -280,10 +297,11 @@ def _pictures(folder: Path, follow_links: bool) -> Iterator[str]:
                 yield os.path.join(path, name)
 
 
-def _middle(size: tuple[int, int], ratio: float) -> tuple[int, int, int, int]:
-    """The largest box in the middle of an image (width, height) with that width / height."""
+def _middle(size: tuple[int, int], ratio: float, around: bool = False) -> tuple[int, int, int, int]:
+    """The largest box in the middle of an image (width, height) with that width / height, or the
+    smallest one around the image."""
     width, height = size
-    if width > height * ratio:
+    if (width > height * ratio) != around:
         w, h = max(1, round(height * ratio)), height
     else:
         w, h = width, max(1, round(width / ratio))

@@ -249,6 +249,16 @@ def test_images(tmp_path: Path) -> None:
     )  # fmt: skip
     assert not set(train.file_paths) & set(validation.file_paths)
     assert len(validation.file_paths) == 3 and train[0][1].shape == (7, 1)
+    padded = utils.image_dataset_from_directory(
+        tmp_path, batch_size=1, image_size=(6, 6), interpolation="nearest",
+        pad_to_aspect_ratio=True, verbose=False,
+    )[0][0]  # fmt: skip
+    # 8 x 12 pixels on 12 x 12, scaled to a half
+    assert not padded[:, 0].any() and not padded[:, 5].any() and padded[:, 1:5].any(-1).all()
+    with pytest.raises(ValueError, match="not both"):
+        utils.image_dataset_from_directory(
+            tmp_path, crop_to_aspect_ratio=True, pad_to_aspect_ratio=True
+        )
     model = picodl.Sequential(
         [layers.Rescaling(1 / 255), layers.Flatten(), layers.Dense(1, "sigmoid")]
     )
