@@ -13,7 +13,7 @@ from picodl import config as config  # settings must be there before anything el
 
 if TYPE_CHECKING:
     from picodl import activations, backend, callbacks, constraints, datasets, diagnostics
-    from picodl import distillation, ensembles, export
+    from picodl import distillation, dtype_policies, ensembles, export
     from picodl import initializers
     from picodl import layers, losses, metrics, models, ops, optimizers, preprocessing
     from picodl import random, regularizers
@@ -41,9 +41,10 @@ __version__ = "0.1.0"
 
 _MODULES = [
     "activations", "backend", "callbacks", "config", "constraints", "datasets", "diagnostics",
-    "distillation", "ensembles", "export", "initializers", "layers", "losses", "metrics", "models",
-    "naming", "ops", "optimizers", "parallel", "preprocessing", "random", "regularizers", "saving",
-    "scalar", "tensor", "testing", "tree", "utils", "visualize", "wrappers",
+    "distillation", "dtype_policies", "ensembles", "export", "initializers", "layers", "losses",
+    "metrics", "models", "naming", "ops", "optimizers", "parallel", "preprocessing", "random",
+    "regularizers", "saving", "scalar", "tensor", "testing", "tree", "utils", "visualize",
+    "wrappers",
 ]  # fmt: skip
 _NAMES = {
     "config": "DTypePolicy device",
@@ -72,10 +73,11 @@ __all__ = [
     "Layer", "Loss", "Metric", "Model", "Module", "Operation", "Optimizer", "Population",
     "Regularizer", "Sequential", "StatelessScope", "Tensor", "Variable", "activations", "backend",
     "callbacks", "config", "constraints", "custom_gradient", "datasets", "device", "diagnostics",
-    "distillation", "enable_grad", "ensembles", "explain", "export", "grad", "initializers",
-    "jacobian", "layers", "losses", "metrics", "models", "name_scope", "no_grad", "ops",
-    "optimizers", "per_sample_grad", "preprocessing", "random", "regularizers", "saving", "scalar",
-    "tensor", "testing", "tree", "utils", "value_and_grad", "version", "visualize", "wrappers",
+    "distillation", "dtype_policies", "enable_grad", "ensembles", "explain", "export", "grad",
+    "initializers", "jacobian", "layers", "losses", "metrics", "models", "name_scope", "no_grad",
+    "ops", "optimizers", "per_sample_grad", "preprocessing", "random", "regularizers", "saving",
+    "scalar", "tensor", "testing", "tree", "utils", "value_and_grad", "version", "visualize",
+    "wrappers",
 ]  # fmt: skip
 
 

@@ -40,6 +40,7 @@ FLOORS = [
         "sequence_data",
         "preprocessing",
         "backend",
+        "dtype_policies",
         "__main__",
     },
 ]

@@ -47,6 +47,18 @@ def test_mixed_precision_follows_float32(mixed: None) -> None:
     np.testing.assert_allclose(half.predict(X, verbose=0), full.predict(X, verbose=0), atol=2e-2)
 
 
+def test_policies_go_by_name_and_by_config() -> None:
+    policies = picodl.dtype_policies
+    assert policies.get(None).name == "float32"
+    half = policies.get("mixed_float16")
+    assert policies.get(half) is half
+    found = policies.serialize(half)
+    assert found["class_name"] == "DTypePolicy" and policies.deserialize(found) == half
+    assert policies.get(found) == half
+    with pytest.raises(ValueError, match="Unknown dtype policy"):
+        policies.get("float8")
+
+
 def test_float64_end_to_end(float64: None) -> None:
     net = model()
     net.compile("adam", "mse")
