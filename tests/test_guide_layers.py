@@ -226,3 +226,56 @@ def test_a_mixed_model_gives_what_its_last_layer_gives():
     x = np.ones((4, 2), "float32")
     assert model.layers[0](x).dtype == "float16"
     assert model(x).dtype == model.predict(x, verbose=0).dtype == np.float32
+
+
+class Normed(layers.Layer):
+    """What is inside is built by a call; the shape needs none."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.norm = layers.LayerNormalization()
+
+    def call(self, inputs):
+        return self.norm(inputs)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+def test_layers_inside_are_built_where_a_model_of_symbols_is_made():
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, Normed()(inputs))
+    assert [w.shape for w in model.weights] == [(4,), (4,)]
+
+
+def test_input_spec_may_be_a_list():
+    class Steps(layers.SimpleRNN):
+        def __init__(self, **kwargs):
+            super().__init__(3, **kwargs)
+            self.input_spec = [layers.InputSpec(ndim=3)]
+
+        def build(self, input_shape):
+            super().build(input_shape)
+            self.input_spec = [layers.InputSpec(shape=(None, None, input_shape[-1]))]
+
+    model = keras.Sequential([keras.Input((5, 2)), Steps()])
+    for _ in range(2):  # the second call takes the short path
+        assert model(np.ones((4, 5, 2), "float32")).shape == (4, 3)
+    with pytest.raises(ValueError, match="expects input of shape"):
+        model.layers[0](np.ones((4, 5, 3), "float32"))
+    with pytest.raises(ValueError, match="rank 3"):
+        Steps()(np.ones((4, 5), "float32"))
+
+
+def test_add_variable_is_add_weight():
+    class Swap(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.order = self.add_variable((3,), "ones", trainable=False, dtype="int32", name="o")
+
+        def call(self, inputs):
+            return inputs * ops.cast(self.order, "float32")
+
+    layer = Swap()
+    assert layer(np.ones((1, 3), "float32")).shape == (1, 3)
+    assert layer.order.dtype == "int32" and not layer.trainable_weights

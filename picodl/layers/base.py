@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import threading
@@ -169,7 +170,9 @@ class Layer(DescribedModule):
             x = args[0]
             if type(x) is Tensor and x.mask is None and x.data.dtype is self._dtype:
                 spec = self.input_spec
-                if (spec is None or spec.fits(x.data.shape)) and self.activity_regularizer is None:
+                if (
+                    spec is None or (type(spec) is InputSpec and spec.fits(x.data.shape))
+                ) and self.activity_regularizer is None:
                     try:
                         return self.call(x) if self._quick == _BY_CALL else self.forward(x)
                     except Exception as error:
@@ -292,6 +295,13 @@ class Layer(DescribedModule):
         else:
             specs.check(self, tuple(x.shape) if hasattr(x, "shape") else (), getattr(x, "dtype", 0))
 
+    def _check_shape(self, shape: Shape) -> None:
+        """Compare the shape of the first input, in build, with what is expected of it."""
+        specs = self.input_spec
+        spec = specs[0] if isinstance(specs, (list, tuple)) and specs else specs
+        if spec:
+            spec.check(self, shape)
+
     def _build_for(self, signature: CallSignature, args: Any, kwargs: Any) -> None:
         with _build_lock:
             if not self.built and "_building" not in vars(self):
@@ -356,6 +366,11 @@ class Layer(DescribedModule):
         """Shape and dtype of the outputs for Symbols, as `picodl.symbolic.Spec` leaves."""
         if type(self).compute_output_shape is Layer.compute_output_shape:
             return self._infer(args, kwargs)
+        if type(self).build is Layer.build and not all(
+            part.built for part in self.modules() if isinstance(part, Layer)
+        ):
+            with contextlib.suppress(Exception):  # what is inside is then built by the first call
+                self._infer(args, kwargs)
         signature = CallSignature.of(type(self))
         shapes, named = signature.shapes_for(type(self).compute_output_shape, args, kwargs)
         found = self.compute_output_shape(*shapes, **named)

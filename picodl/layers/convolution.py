@@ -56,7 +56,7 @@ class ConvBase(Layer):
 
     def channels_of(self, input_shape: Shape) -> int:
         """The number of input channels, and a check that the windows fit."""
-        self.input_spec.check(self, input_shape)
+        self._check_shape(input_shape)
         n = known_axis(self, input_shape, self.channel_axis)
         self.compute_output_shape(input_shape)
         self.input_spec = InputSpec(ndim=self.rank + 2, axes={self.channel_axis: n})

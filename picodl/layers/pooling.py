@@ -80,7 +80,7 @@ class Pooling(SpatialLayer):
         self.padding = choice(self, "padding", lower(padding), ("valid", "same"))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        self.input_spec.check(self, input_shape)
+        self._check_shape(input_shape)
         out: list[int | None] = []
         for axis, k, s in zip(self.axes, self.pool_size, self.strides, strict=True):
             n = input_shape[axis]

@@ -105,7 +105,7 @@ class RNN(Layer):
         return packed(self.get_initial_state(kept[0].shape[0]), kept)
 
     def build(self, sequences_shape: Shape, initial_state_shape: Any = None) -> None:
-        self.input_spec.check(self, sequences_shape)
+        self._check_shape(sequences_shape)
         batch, _, *rest = sequences_shape
         if self.stateful and batch is None:
             raise ValueError(

@@ -89,6 +89,10 @@ class WeightedModule(Module):
         parameter.requires_grad = parameter.requires_grad and self._trainable
         return parameter
 
+    def add_variable(self, shape: Any, initializer: Any, **options: Any) -> Parameter:
+        """`add_weight`, under its other name."""
+        return self.add_weight(shape, initializer, **options)
+
     def save_own_variables(self, store: Any) -> None:
         """Put the variables the layer holds itself into a store: "0", "1", ... -> values, trainable
         ones first.

@@ -35,7 +35,7 @@ class TimeDistributed(Wrapper):
         self.input_spec = InputSpec(min_ndim=3)
 
     def build(self, input_shape: Any = None) -> None:
-        self.input_spec.check(self, input_shape)
+        self._check_shape(input_shape)
         super().build((input_shape[0], *input_shape[2:]))
 
     def call(self, inputs: Any, mask: Any = None, training: bool = False) -> Any:
@@ -141,7 +141,7 @@ class Bidirectional(Layer):
         return self.forward_layer
 
     def build(self, sequences_shape: Shape, initial_state_shape: Any = None) -> None:
-        self.input_spec.check(self, sequences_shape)
+        self._check_shape(sequences_shape)
         for one in (self.forward_layer, self.backward_layer):
             if not one.built:
                 one.build(sequences_shape)
