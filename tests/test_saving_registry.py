@@ -201,3 +201,23 @@ def test_an_error_inside_a_layer_keeps_its_cause():
     with pytest.raises(ValueError, match=r"Plus 'plus.*' cannot be made.*inside") as caught:
         saving.deserialize_keras_object(config, {"Plus": Broken})
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_family_of_the_users_own_goes_by_names():
+    class Greedy:
+        def __init__(self, seed=0):
+            self.seed = seed
+
+        @classmethod
+        def from_config(cls, config):
+            return cls(**config)
+
+    family = {"greedy": Greedy, "top_k": max}
+    read = saving.deserialize_keras_object
+    assert isinstance(read("greedy", module_objects=family), Greedy)
+    assert read("top_k", module_objects=family, printable_module_name="samplers") is max
+    config = {"class_name": "greedy", "config": {"seed": 3}}
+    assert read(config, module_objects=family).seed == 3
+    assert read("greedy") == "greedy"
+    with pytest.raises(ValueError, match=r"Unknown sampler 'gredy'.*greedy"):
+        read("gredy", module_objects=family, printable_module_name="sampler")

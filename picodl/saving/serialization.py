@@ -170,6 +170,8 @@ def deserialize_keras_object(
     custom_objects: Mapping[str, Any] | None = None,
     safe_mode: bool = True,
     kind: str | None = None,
+    module_objects: Mapping[str, Any] | None = None,
+    printable_module_name: str = "object",
 ) -> Any:
     """The object that a config describes; the inverse of `serialize_keras_object`.
 
@@ -178,6 +180,9 @@ def deserialize_keras_object(
         custom_objects: name -> class or function, for names that picodl does not know.
         safe_mode: code in a config is never run; False only warns.
         kind: "layer", "loss", ...: what is looked for when the config does not say.
+        module_objects: name -> class or function of a family of the user's own, from which a plain
+            name may choose too; a class is called without arguments.
+        printable_module_name: what one of that family is called in messages.
 
     Returns: the object; plain values, lists and dicts come back as they are.
 
@@ -190,8 +195,16 @@ def deserialize_keras_object(
     """
     if not safe_mode:
         warn_of_safe_mode()
-    with registry.custom_object_scope(custom_objects), _sharing():
-        return _deserialize(config, kind)
+    family = dict(module_objects or {})
+    with registry.custom_object_scope(family | dict(custom_objects or {})), _sharing():
+        if not family or not isinstance(config, str):
+            return _deserialize(config, kind)
+        found = registry.find_custom(config)
+        if found is None:
+            raise ValueError(
+                f"Unknown {printable_module_name} {config!r}.{suggest(config, list(family))}"
+            )
+        return found() if inspect.isclass(found) else found
 
 
 def warn_of_safe_mode() -> None:
