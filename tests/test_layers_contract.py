@@ -378,3 +378,18 @@ def test_paths_and_metrics_of_layers_inside_layers() -> None:
     x = picodl.Input((3,))
     graph = picodl.Model(x, layers.Dense(1, name="d")(x), name="graph")
     assert (graph.path, graph.layers[1].path) == ("graph", "d")
+
+
+def test_a_subclass_with_weights_of_its_own_is_built_though_its_base_needs_none() -> None:
+    class Scaled(layers.Dropout):
+        def build(self, input_shape: Any) -> None:
+            self.factor = self.add_weight(input_shape[-1:], "ones", name="factor")
+
+        def call(self, inputs: Any, training: bool = False) -> Any:
+            return super().call(inputs * self.factor, training)
+
+    assert layers.Dropout(0.5).built
+    layer = Scaled(0.5)
+    assert not layer.built
+    assert layer(np.ones((2, 3), "f")).shape == (2, 3)
+    assert [w.shape for w in layer.weights] == [(3,)]

@@ -15,11 +15,11 @@ from picodl.typing import Config, Shape
 class _Elementwise(Layer):
     """A layer without weights whose output has the shape of its input."""
 
+    built = True
     supports_masking = True
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.built = True
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
@@ -136,7 +136,6 @@ class PReLU(_Elementwise):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.built = False
         self.alpha_initializer = initializers.get(alpha_initializer)
         self.alpha_regularizer = regularizers.get(alpha_regularizer)
         self.alpha_constraint = constraints.get(alpha_constraint)

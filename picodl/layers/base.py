@@ -103,7 +103,7 @@ class Layer(DescribedModule):
     _quick = 0  # whether calls may take the short path, and what they run
     _building: bool
     _build_shapes: tuple[tuple[Any, ...], dict[str, Any]]
-    built = False
+    built = False  # True for classes that have nothing to build
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -112,6 +112,7 @@ class Layer(DescribedModule):
             cls.supports_masking = True
         if "build" in cls.__dict__:
             cls.build = tracked(cls.__dict__["build"])  # type: ignore[method-assign]
+            cls.built = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = object.__new__(cls)

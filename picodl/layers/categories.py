@@ -54,6 +54,7 @@ def encoded_shape(shape: Shape, mode: str, depth: int | None) -> Shape:
 class Preprocessing(Layer):
     """The base of layers that prepare data: arrays in, arrays out, nothing to train."""
 
+    built = True
     accepts_strings = True
     warns_of_dropped_masks = False
     output_mode = "int"
@@ -61,7 +62,6 @@ class Preprocessing(Layer):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.autocast = False
-        self.built = True
 
     def refuse_sparse(self, *flags: Any) -> None:
         """Raise for sparse=True or ragged=True, which need tensors that picodl does not have."""

@@ -206,12 +206,12 @@ class Masking(Layer):
     array([[ True, False]])
     """
 
+    built = True
     supports_masking = True
 
     def __init__(self, mask_value: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.mask_value = mask_value
-        self.built = True
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         return (np.asarray(inputs) != self.mask_value).any(axis=-1)

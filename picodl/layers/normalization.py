@@ -450,13 +450,13 @@ class UnitNormalization(Layer):
     array([[0.6, 0.8]], dtype=float32)
     """
 
+    built = True
     supports_masking = True
 
     def __init__(self, axis: int | Sequence[int] = -1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         many = isinstance(axis, (list, tuple))
         self.axis: Any = [one_axis(self, a) for a in axis] if many else one_axis(self, axis)  # type: ignore[union-attr]
-        self.built = True
 
     def call(self, x: Any) -> Any:
         squares = ops.sum(x * x, self.axis, keepdims=True)

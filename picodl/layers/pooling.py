@@ -22,13 +22,13 @@ class SpatialLayer(Layer):
         data_format: "channels_last" or "channels_first". Defaults to the global setting.
     """
 
+    built = True
     rank = 0
 
     def __init__(self, data_format: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.data_format = config.standardize_data_format(data_format)
         self.input_spec = InputSpec(ndim=self.rank + 2)
-        self.built = True
 
     @property
     def axes(self) -> tuple[int, ...]:

@@ -22,13 +22,13 @@ class RandomLayer(Layer):
         seed: an integer repeats the draws; None takes the next automatic seed.
     """
 
+    built = True
     supports_masking = True
 
     def __init__(self, seed: int | None = None, draws: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.seed = seed
         self.seed_generator = random.SeedGenerator(seed) if draws else None
-        self.built = True
 
     def rng(self) -> np.random.Generator:
         """The generator of the next draw."""
@@ -179,13 +179,13 @@ class ActivityRegularization(Layer):
         l1, l2: the factors, not negative.
     """
 
+    built = True
     supports_masking = True
 
     def __init__(self, l1: float = 0.0, l2: float = 0.0, **kwargs: Any) -> None:
         super().__init__(activity_regularizer=regularizers.L1L2(l1, l2), **kwargs)
         self.l1 = l1
         self.l2 = l2
-        self.built = True
 
     def call(self, inputs: Any) -> Any:
         return inputs

@@ -23,10 +23,11 @@ class Flatten(Layer):
     Shapes: (batch, ...) -> (batch, product of the rest); (batch,) -> (batch, 1).
     """
 
+    built = True
+
     def __init__(self, data_format: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.data_format = config.standardize_data_format(data_format)
-        self.built = True
 
     def call(self, x: Any) -> Any:
         if self.data_format == "channels_first" and x.ndim > 2:
@@ -52,6 +53,8 @@ class Reshape(Layer):
         ValueError: if the number of elements does not fit.
     """
 
+    built = True
+
     def __init__(self, target_shape: Sequence[int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.target_shape = as_shape(target_shape)
@@ -60,7 +63,6 @@ class Reshape(Layer):
                 f'Reshape layer "{self.name}": only one size may be -1; received '
                 f"{self.target_shape}."
             )
-        self.built = True
 
     def call(self, x: Any) -> Any:
         return ops.reshape(x, (x.shape[0], *self._sizes(tuple(x.shape))))
@@ -97,6 +99,8 @@ class Permute(Layer):
         ValueError: unless dims holds 1, 2, ... each once.
     """
 
+    built = True
+
     def __init__(self, dims: Sequence[int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.dims = as_shape(dims)
@@ -106,7 +110,6 @@ class Permute(Layer):
                 f"each once; received {dims!r}. The batch axis does not count."
             )
         self.input_spec = InputSpec(ndim=len(self.dims) + 1)
-        self.built = True
 
     def call(self, x: Any) -> Any:
         return ops.transpose(x, (0, *self.dims))
@@ -127,11 +130,12 @@ class RepeatVector(Layer):
     Shapes: (batch, features) -> (batch, n, features).
     """
 
+    built = True
+
     def __init__(self, n: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.n = positive_integer(self, "n", n)
         self.input_spec = InputSpec(ndim=2)
-        self.built = True
 
     def call(self, x: Any) -> Any:
         return ops.repeat(ops.expand_dims(x, 1), self.n, 1)

@@ -20,13 +20,13 @@ class Rescaling(Layer):
         scale, offset: numbers, or arrays that broadcast over the input.
     """
 
+    built = True
     supports_masking = True
 
     def __init__(self, scale: Any, offset: Any = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.scale = scale
         self.offset = offset
-        self.built = True
 
     def call(self, x: Any) -> Any:
         dtype = self.compute_dtype
