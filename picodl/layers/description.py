@@ -75,8 +75,9 @@ class DescribedModule(WeightedModule, Operation):
         if not self.built or "_build_shapes" not in vars(self):
             return None
         shapes, named = self._build_shapes
-        if named:
-            return {"shapes_dict": {**named}}
+        if named or len(shapes) > 1:
+            names = list(inspect.signature(type(self).build).parameters)[1:]
+            return {"shapes_dict": {**dict(zip(names, shapes, strict=False)), **named}}
         return {"input_shape": shapes[0]} if shapes else None
 
     def build_from_config(self, config: Config) -> None:
