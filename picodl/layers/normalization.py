@@ -11,7 +11,7 @@ from picodl import constraints, initializers, ops, regularizers
 from picodl.layers.base import Layer
 from picodl.layers.checks import fraction, int_of, known_axis, positive_integer
 from picodl.layers.input_spec import InputSpec
-from picodl.typing import Config, Shape
+from picodl.typing import Array, Config, Shape
 
 
 class Scaled(Layer):
@@ -171,12 +171,18 @@ class BatchNormalization(Scaled):
         self.renorm = renorm
         self.renorm_clipping = renorm_clipping
         self.renorm_momentum = fraction(self, "renorm_momentum", renorm_momentum)
-        for key in renorm_clipping or {}:
+        bounds = renorm_clipping or {}
+        for key in bounds:
             if key not in ("rmax", "rmin", "dmax"):
                 raise ValueError(
                     f'BatchNormalization layer "{self.name}": renorm_clipping has the keys rmax, '
                     f"rmin and dmax; received {key!r}."
                 )
+        if bounds.get("dmax", 0) < 0 or bounds.get("rmin", 0) > bounds.get("rmax", np.inf):
+            raise ValueError(
+                f'BatchNormalization layer "{self.name}": renorm_clipping needs rmin <= rmax and '
+                f"dmax >= 0; received {bounds}."
+            )
 
     def build(self, input_shape: Shape) -> None:
         n = known_axis(self, input_shape, _axis_of(self, self.axis, input_shape))
@@ -184,10 +190,13 @@ class BatchNormalization(Scaled):
         self.moving_mean = self._state("moving_mean", n, self.moving_mean_initializer)
         self.moving_variance = self._state("moving_variance", n, self.moving_variance_initializer)
         if self.renorm:
-            self.moving_stddev = self._state("moving_stddev", n, "ones")
-            self.renorm_mean = self._state("renorm_mean", n, "zeros")
-            self.renorm_stddev = self._state("renorm_stddev", n, "ones")
+            self.moving_stddev = self._state("moving_stddev", n, self._first_stddev)
+            self.renorm_mean = self._state("renorm_mean", n, self.moving_mean_initializer)
+            self.renorm_stddev = self._state("renorm_stddev", n, self._first_stddev)
         self.input_spec = InputSpec(ndim=len(input_shape), axes={self.axis: n})
+
+    def _first_stddev(self, shape: Any, dtype: Any = None) -> Array:
+        return np.sqrt(np.asarray(self.moving_variance_initializer(shape, dtype=dtype)))
 
     def _state(self, name: str, n: int, initializer: Any) -> Any:
         return self.add_weight((n,), initializer, trainable=False, autocast=False, name=name)
@@ -229,14 +238,19 @@ class BatchNormalization(Scaled):
             gamma, beta = self._renormalized(mean, variance)
         y = ops.batch_normalization(x, mean, variance, axis, beta, gamma, self.epsilon)
         self._follow(self.moving_mean, mean, self.momentum)
-        self._follow(self.moving_variance, variance, self.momentum)
+        if self.renorm:  # which follows the standard deviation instead
+            moving = np.maximum(self.moving_stddev.data**2 - self.epsilon, 0)
+            self.moving_variance.assign(moving)
+        else:
+            self._follow(self.moving_variance, variance, self.momentum)
         return y
 
     def _renormalized(self, mean: Any, variance: Any) -> tuple[Any, Any]:
         """gamma and beta with the correction r and d, through which nothing flows back."""
         stddev = np.sqrt(variance.data + self.epsilon)
-        r = stddev / self.renorm_stddev.data
-        d = (mean.data - self.renorm_mean.data) / self.renorm_stddev.data
+        known = np.maximum(self.renorm_stddev.data, self.epsilon**0.5)  # not 0 early in training
+        r = stddev / known
+        d = (mean.data - self.renorm_mean.data) / known
         clipping = self.renorm_clipping or {}
         r = np.clip(r, clipping.get("rmin", 0), clipping.get("rmax", np.inf)).astype(r.dtype)
         if "dmax" in clipping:
