@@ -336,6 +336,7 @@ class LayerNormalization(Scaled):
         )
         many = isinstance(axis, (list, tuple))
         self.axis: Any = [one_axis(self, a) for a in axis] if many else one_axis(self, axis)  # type: ignore[union-attr]
+        self.autocast = self.autocast and not self._rounds  # float16 could not hold large inputs
 
     def build(self, input_shape: Shape) -> None:
         given = self.axis if isinstance(self.axis, list) else [self.axis]
@@ -344,8 +345,9 @@ class LayerNormalization(Scaled):
         if isinstance(self.axis, list):
             self.axis = axes
 
-    def call(self, x: Any) -> Any:
-        return ops.layer_normalization(x, self.gamma, self.beta, self.axis, self.epsilon)
+    def call(self, inputs: Any) -> Any:
+        y = ops.layer_normalization(inputs, self.gamma, self.beta, self.axis, self.epsilon)
+        return ops.cast(y, self._dtype) if self._rounds else y
 
     def get_config(self) -> Config:
         return {**super().get_config(), "axis": self.axis}
@@ -395,6 +397,7 @@ class GroupNormalization(Scaled):
         )
         self.groups = groups if groups == -1 else positive_integer(self, "groups", groups)
         self.axis = one_axis(self, axis)
+        self.autocast = self.autocast and not self._rounds  # float16 could not hold large inputs
 
     def build(self, input_shape: Shape) -> None:
         n = known_axis(self, input_shape, _axis_of(self, self.axis, input_shape))
@@ -408,11 +411,12 @@ class GroupNormalization(Scaled):
         self.add_scale((n,))
         self.input_spec = InputSpec(ndim=len(input_shape), axes={self.axis: n})
 
-    def call(self, x: Any) -> Any:
-        last = self.axis in (-1, x.ndim - 1)
-        x = x if last else ops.moveaxis(x, self.axis, -1)
-        y = ops.group_normalization(x, self.groups, self.gamma, self.beta, self.epsilon)
-        return y if last else ops.moveaxis(y, -1, self.axis)
+    def call(self, inputs: Any) -> Any:
+        last = self.axis in (-1, inputs.ndim - 1)
+        inputs = inputs if last else ops.moveaxis(inputs, self.axis, -1)
+        y = ops.group_normalization(inputs, self.groups, self.gamma, self.beta, self.epsilon)
+        y = y if last else ops.moveaxis(y, -1, self.axis)
+        return ops.cast(y, self._dtype) if self._rounds else y
 
     def get_config(self) -> Config:
         return {**super().get_config(), "groups": self.groups, "axis": self.axis}
