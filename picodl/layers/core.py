@@ -150,8 +150,8 @@ class Identity(Layer):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
 
-    def call(self, x: Any) -> Any:
-        return x
+    def call(self, inputs: Any) -> Any:
+        return inputs
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
@@ -171,8 +171,8 @@ class Activation(Layer):
         super().__init__(**kwargs)
         self.activation = activations.get(activation)
 
-    def call(self, x: Any) -> Any:
-        return self.activation(x)
+    def call(self, inputs: Any) -> Any:
+        return self.activation(inputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
@@ -224,8 +224,8 @@ class Lambda(Layer):
         given = {"mask": mask, "training": training}
         return self.function(inputs, **self.arguments, **{k: given[k] for k in self._takes})
 
-    def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
-        return self.mask(inputs, previous_mask) if callable(self.mask) else self.mask
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        return self.mask(inputs, mask) if callable(self.mask) else self.mask
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         if self.output_shape is None:

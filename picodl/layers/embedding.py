@@ -89,7 +89,7 @@ class Embedding(LowRank):
             y = y + (self.lora_alpha / self.lora_rank) * change  # type: ignore[operator]
         return ops.cast(y, self._dtype) if self._rounds else y
 
-    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         return np.asarray(inputs) != 0 if self.mask_zero else None
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
@@ -173,10 +173,10 @@ class ReversibleEmbedding(Embedding):
         rounds = self._rounds and self.reverse_dtype is None
         return ops.cast(logits, self._dtype) if rounds else logits
 
-    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         if isinstance(inputs, Tensor) and inputs.data.dtype.kind == "f":
-            return previous_mask  # the way back
-        return super().compute_mask(inputs, previous_mask)
+            return mask  # the way back
+        return super().compute_mask(inputs, mask)
 
     def compute_output_shape(self, input_shape: Shape, reverse: bool = False) -> Shape:
         if reverse:
@@ -214,7 +214,7 @@ class Masking(Layer):
         super().__init__(**kwargs)
         self.mask_value = mask_value
 
-    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         return (np.asarray(inputs) != self.mask_value).any(axis=-1)
 
     def call(self, inputs: Any) -> Any:

@@ -201,18 +201,18 @@ class BatchNormalization(Scaled):
     def _state(self, name: str, n: int, initializer: Any) -> Any:
         return self.add_weight((n,), initializer, trainable=False, autocast=False, name=name)
 
-    def call(self, x: Any, training: bool = False, mask: Any = None) -> Any:
+    def call(self, inputs: Any, training: bool = False, mask: Any = None) -> Any:
         if not (training and self.trainable):
             mean, variance = self.moving_mean, self.moving_variance
             return ops.batch_normalization(
-                x, mean, variance, self.axis, self.beta, self.gamma, self.epsilon
+                inputs, mean, variance, self.axis, self.beta, self.gamma, self.epsilon
             )
         if mask is not None or self.renorm:
-            return self._composed(x, mask)
-        last = self.axis in (-1, x.ndim - 1)
-        moved = x if last else ops.moveaxis(x, self.axis, -1)
+            return self._composed(inputs, mask)
+        last = self.axis in (-1, inputs.ndim - 1)
+        moved = inputs if last else ops.moveaxis(inputs, self.axis, -1)
         y, mean, variance = ops.normalize_batch(moved, self.gamma, self.beta, self.epsilon)
-        if x.data.size:  # an empty batch tells nothing
+        if inputs.data.size:  # an empty batch tells nothing
             self._follow(self.moving_mean, mean, self.momentum)
             self._follow(self.moving_variance, variance, self.momentum)
         return y if last else ops.moveaxis(y, -1, self.axis)
@@ -447,8 +447,8 @@ class RMSNormalization(Layer):
         shape = tuple(known_axis(self, input_shape, a) for a in axes)
         self.scale = self.add_weight(shape, "ones", name="scale")
 
-    def call(self, x: Any) -> Any:
-        return ops.rms_normalization(x, self.scale, self.axis, self.epsilon)
+    def call(self, inputs: Any) -> Any:
+        return ops.rms_normalization(inputs, self.scale, self.axis, self.epsilon)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
@@ -476,9 +476,9 @@ class UnitNormalization(Layer):
         many = isinstance(axis, (list, tuple))
         self.axis: Any = [one_axis(self, a) for a in axis] if many else one_axis(self, axis)  # type: ignore[union-attr]
 
-    def call(self, x: Any) -> Any:
-        squares = ops.sum(x * x, self.axis, keepdims=True)
-        return x * ops.rsqrt(ops.maximum(squares, 1e-24))
+    def call(self, inputs: Any) -> Any:
+        squares = ops.sum(inputs * inputs, self.axis, keepdims=True)
+        return inputs * ops.rsqrt(ops.maximum(squares, 1e-24))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape

@@ -282,7 +282,7 @@ class TokenAndPositionEmbedding(Layer):
         tokens = self.token_embedding(inputs)
         return tokens + self.position_embedding(tokens, start_index=start_index)
 
-    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         return self.token_embedding.compute_mask(inputs)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:

@@ -29,11 +29,11 @@ class Flatten(Layer):
         super().__init__(**kwargs)
         self.data_format = config.standardize_data_format(data_format)
 
-    def call(self, x: Any) -> Any:
-        if self.data_format == "channels_first" and x.ndim > 2:
-            x = ops.transpose(x, (0, *range(2, x.ndim), 1))
-        n = math.prod(x.shape[1:])
-        return x if x.ndim == 2 else ops.reshape(x, (x.shape[0], n))
+    def call(self, inputs: Any) -> Any:
+        if self.data_format == "channels_first" and inputs.ndim > 2:
+            inputs = ops.transpose(inputs, (0, *range(2, inputs.ndim), 1))
+        n = math.prod(inputs.shape[1:])
+        return inputs if inputs.ndim == 2 else ops.reshape(inputs, (inputs.shape[0], n))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         rest = input_shape[1:]
@@ -64,8 +64,8 @@ class Reshape(Layer):
                 f"{self.target_shape}."
             )
 
-    def call(self, x: Any) -> Any:
-        return ops.reshape(x, (x.shape[0], *self._sizes(tuple(x.shape))))
+    def call(self, inputs: Any) -> Any:
+        return ops.reshape(inputs, (inputs.shape[0], *self._sizes(tuple(inputs.shape))))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], *self._sizes(input_shape))
@@ -111,8 +111,8 @@ class Permute(Layer):
             )
         self.input_spec = InputSpec(ndim=len(self.dims) + 1)
 
-    def call(self, x: Any) -> Any:
-        return ops.transpose(x, (0, *self.dims))
+    def call(self, inputs: Any) -> Any:
+        return ops.transpose(inputs, (0, *self.dims))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], *(input_shape[d] for d in self.dims))
@@ -137,8 +137,8 @@ class RepeatVector(Layer):
         self.n = positive_integer(self, "n", n)
         self.input_spec = InputSpec(ndim=2)
 
-    def call(self, x: Any) -> Any:
-        return ops.repeat(ops.expand_dims(x, 1), self.n, 1)
+    def call(self, inputs: Any) -> Any:
+        return ops.repeat(ops.expand_dims(inputs, 1), self.n, 1)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], self.n, *input_shape[1:])

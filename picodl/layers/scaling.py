@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from picodl import config
 from picodl.layers.base import Layer
 from picodl.tensor import as_array
 from picodl.typing import Array, Config, Shape
@@ -28,9 +29,12 @@ class Rescaling(Layer):
         self.scale = scale
         self.offset = offset
 
-    def call(self, x: Any) -> Any:
+    def call(self, inputs: Any) -> Any:
         dtype = self.compute_dtype
-        return _as_float(x, dtype) * np.asarray(self.scale, dtype) + np.asarray(self.offset, dtype)
+        scale, offset = np.asarray(self.scale, dtype), np.asarray(self.offset, dtype)
+        if config.image_data_format() == "channels_first":
+            scale, offset = (a[:, None, None] if a.ndim == 1 else a for a in (scale, offset))
+        return _as_float(inputs, dtype) * scale + offset
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
@@ -157,13 +161,13 @@ class Normalization(Layer):
         self.adapt_mean.assign(mean)
         self.adapt_variance.assign(square / total)
 
-    def call(self, x: Any) -> Any:
+    def call(self, inputs: Any) -> Any:
         dtype = self.compute_dtype
         mean = self._statistic("mean").astype(dtype, copy=False)  # type: ignore[union-attr]
         variance = self._statistic("variance")
         scale = np.maximum(np.sqrt(variance), 1e-7).astype(dtype, copy=False)  # type: ignore[arg-type]
-        x = _as_float(x, dtype)
-        return x * scale + mean if self.invert else (x - mean) / scale
+        inputs = _as_float(inputs, dtype)
+        return inputs * scale + mean if self.invert else (inputs - mean) / scale
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
