@@ -11,7 +11,7 @@ import numpy as np
 from picodl import ops, random, regularizers
 from picodl.layers.activation import not_negative
 from picodl.layers.base import Layer
-from picodl.layers.checks import fraction
+from picodl.layers.checks import fraction, int_of
 from picodl.typing import Config
 
 
@@ -66,7 +66,7 @@ class Dropout(RandomLayer):
         draws = isinstance(rate, (int, float)) and rate > 0
         super().__init__(seed, draws, **kwargs)
         self.rate = fraction(self, "rate", rate)
-        self.noise_shape = None if noise_shape is None else tuple(noise_shape)
+        self.noise_shape = _noise_shape(self, noise_shape)
 
     def call(self, inputs: Any, training: bool = False) -> Any:
         if not training or self.rate == 0:
@@ -79,6 +79,18 @@ class Dropout(RandomLayer):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "rate": self.rate, "noise_shape": self.noise_shape}
+
+
+def _noise_shape(layer: Layer, shape: Any) -> tuple[int | None, ...] | None:
+    if shape is None:
+        return None
+    listed = isinstance(shape, (list, tuple))
+    if not listed or any(n is not None and (int_of(n) is None or n < 1) for n in shape):
+        raise ValueError(
+            f'{type(layer).__name__} layer "{layer.name}": noise_shape must list positive '
+            f"integers, or None for the input's size; received {shape!r}."
+        )
+    return tuple(shape)
 
 
 class GaussianNoise(RandomLayer):
@@ -152,7 +164,7 @@ class AlphaDropout(RandomLayer):
     ) -> None:
         super().__init__(seed, **kwargs)
         self.rate = fraction(self, "rate", rate)
-        self.noise_shape = None if noise_shape is None else tuple(noise_shape)
+        self.noise_shape = _noise_shape(self, noise_shape)
 
     def call(self, inputs: Any, training: bool = False) -> Any:
         if not training or self.rate == 0:

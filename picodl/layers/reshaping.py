@@ -8,7 +8,7 @@ from typing import Any
 
 from picodl import config, ops
 from picodl.layers.base import Layer
-from picodl.layers.checks import positive_integer
+from picodl.layers.checks import int_of, positive_integer
 from picodl.layers.input_spec import InputSpec
 from picodl.layers.shapes import as_shape
 from picodl.typing import Config, Shape
@@ -58,10 +58,11 @@ class Reshape(Layer):
     def __init__(self, target_shape: Sequence[int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.target_shape = as_shape(target_shape)
-        if sum(n == -1 for n in self.target_shape) > 1:
+        unknown = sum(n == -1 for n in self.target_shape)
+        if unknown > 1 or any(int_of(n) is None or n < -1 for n in self.target_shape):
             raise ValueError(
-                f'Reshape layer "{self.name}": only one size may be -1; received '
-                f"{self.target_shape}."
+                f'Reshape layer "{self.name}" expects sizes, of which one may be -1; received '
+                f"target_shape={target_shape!r}."
             )
 
     def call(self, inputs: Any) -> Any:
