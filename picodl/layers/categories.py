@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,11 @@ def encode(ids: Array, mode: str, depth: int, dtype: Any, weights: Any = None) -
         mode: "int": as they are; "one_hot": a vector for each; "multi_hot", "count": a vector for
             each row of the last axis.
         depth: the length of the vectors.
-        dtype: of the vectors.
+        dtype: of the vectors; an integer one is also that of the numbers in mode "int".
         weights: added up instead of ones in mode "count".
     """
     if mode == "int":
-        return ids
+        return ids.astype(dtype, copy=False) if dtype.kind in "iu" else ids
     if ids.ndim == 0 or (mode == "one_hot" and ids.shape[-1] != 1):
         ids = ids[..., None]
     rows = ids.reshape(-1, ids.shape[-1])
@@ -76,7 +77,16 @@ class Preprocessing(Layer):
         shape = self.compute_output_shape(
             shapes if isinstance(args[0], (list, tuple)) else shapes[0]
         )
-        return Spec(shape, "int64" if self.output_mode == "int" else self._dtype.name)
+        wide = self.output_mode == "int" and self._dtype.kind == "f"
+        return Spec(shape, "int64" if wide else self._dtype.name)
+
+
+def batches(data: Any, steps: int | None = None) -> Any:
+    """The inputs of each batch of a dataset, which may also give tuples of inputs and targets."""
+    numbered = hasattr(data, "__len__") and hasattr(data, "__getitem__")  # as a PyDataset is
+    each = map(data.__getitem__, range(len(data))) if numbered else data
+    for batch in itertools.islice(each, steps):
+        yield batch[0] if isinstance(batch, tuple) else batch
 
 
 class CategoryEncoding(Preprocessing):
@@ -192,11 +202,9 @@ class Discretization(Preprocessing):
             steps: how many batches to read. Defaults to all.
         """
         self.reset_state()
-        batches = [data] if hasattr(data, "shape") or isinstance(data, list) else data
-        for number, batch in enumerate(batches):
-            if steps is not None and number >= steps:
-                break
-            self.update_state(batch[0] if isinstance(batch, tuple) else batch)
+        single = hasattr(data, "shape") or isinstance(data, list)
+        for batch in [data] if single else batches(data, steps):
+            self.update_state(batch)
         self.finalize_state()
 
     def update_state(self, data: Any) -> None:
@@ -361,6 +369,11 @@ class HashedCrossing(Preprocessing):
             raise ValueError(
                 f'HashedCrossing layer "{self.name}" expects features of the same shape, but '
                 f"received {[t.shape for t in texts]}."
+            )
+        if texts[0].ndim > 2 or texts[0].shape[1:] not in ((), (1,)):
+            raise ValueError(
+                f'HashedCrossing layer "{self.name}" expects features of shape (batch,) or '
+                f"(batch, 1), but received {texts[0].shape}."
             )
         joined = texts[0].astype(object)
         for t in texts[1:]:

@@ -15,7 +15,7 @@ from picodl.typing import Config
 _FOREIGN_KEYS = {
     "quantization_config", "lora_rank", "lora_alpha", "gptq_unpacked_column_size", "synchronized",
     "rms_scaling", "time_major", "implementation", "use_cudnn", "vocabulary_size",
-    "batch_input_shape", "use_legacy_format", "registered_name",
+    "oov_method", "batch_input_shape", "use_legacy_format", "registered_name",
 }  # fmt: skip
 
 

@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from picodl.layers.categories import Preprocessing, as_texts, encode, encoded_shape, hashed
+from picodl.layers.categories import (
+    Preprocessing,
+    as_texts,
+    batches,
+    encode,
+    encoded_shape,
+    hashed,
+)
 from picodl.layers.checks import choice, positive_integer
 from picodl.ops.embedding import whole_numbers
 from picodl.tensor import Tensor
@@ -152,11 +159,9 @@ class TokenLookup(Preprocessing):
             steps: how many batches to read. Defaults to all.
         """
         self.reset_state()
-        batches = [data] if hasattr(data, "shape") or isinstance(data, (list, tuple)) else data
-        for number, batch in enumerate(batches):
-            if steps is not None and number >= steps:
-                break
-            self.update_state(batch[0] if isinstance(batch, tuple) else batch)
+        single = hasattr(data, "shape") or isinstance(data, (list, tuple))
+        for batch in [data] if single else batches(data, steps):
+            self.update_state(batch)
         self.finalize_state()
 
     def update_state(self, data: Any) -> None:
@@ -231,7 +236,7 @@ class TokenLookup(Preprocessing):
     def encoded(self, ids: Array) -> Array:
         """Numbers in the layer's output mode; the mask token's 0 leaves no trace in the vectors."""
         if self.output_mode == "int":
-            return ids
+            return encode(ids, "int", 0, self._dtype)
         mode = "count" if self.output_mode == "tf_idf" else self.output_mode
         y = encode(ids, mode, self._depth(), self._dtype)
         if self.output_mode == "tf_idf":

@@ -10,6 +10,7 @@ import numpy as np
 
 from picodl import config
 from picodl.layers.base import Layer
+from picodl.layers.categories import batches
 from picodl.tensor import as_array
 from picodl.typing import Array, Config, Shape
 
@@ -18,7 +19,8 @@ class Rescaling(Layer):
     """y = x * scale + offset.
 
     Args:
-        scale, offset: numbers, or arrays that broadcast over the input.
+        scale, offset: numbers, or arrays that broadcast over the input; with images in the global
+            format "channels_first" one number for each channel is understood as such.
     """
 
     built = True
@@ -127,7 +129,7 @@ class Normalization(Layer):
         """Learn mean and variance (of the population) from data, forgetting earlier statistics.
 
         Args:
-            data: an array, or an iterable of batches.
+            data: an array, a list of arrays, each a batch, or another iterable of batches.
             batch_size: accepted; an array is read at once.
             steps: how many batches of an iterable to read. Defaults to all.
 
@@ -187,13 +189,14 @@ def _axes(axis: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def _batches(data: Any, steps: int | None) -> Any:
-    if hasattr(data, "__array__") or isinstance(data, (list, tuple)):
+    rows = isinstance(data, (list, tuple)) and not any(
+        isinstance(part, tuple) or getattr(part, "ndim", 0) for part in data
+    )
+    if rows or hasattr(data, "__array__"):
         yield as_array(np.asarray(data))
         return
-    for number, batch in enumerate(data):
-        if steps is not None and number >= steps:
-            return
-        yield as_array(batch[0] if isinstance(batch, (list, tuple)) else batch)
+    for batch in batches(data, steps):
+        yield as_array(batch[0] if isinstance(batch, list) else batch)
 
 
 def _as_float(x: Any, dtype: str) -> Any:
