@@ -315,4 +315,4 @@ def test_own_standardisation_may_use_the_string_functions_of_numpy():
 
 def test_crossings_take_one_number_a_sample():
     with pytest.raises(ValueError, match=r"shape \(batch,\) or \(batch, 1\)"):
-        layers.HashedCrossing(10)([np.ones((1, 1, 1)), np.ones((1, 1, 1))])
+        layers.HashedCrossing(10)([np.ones((1, 1, 1), int), np.ones((1, 1, 1), int)])
