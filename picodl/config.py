@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _FLOATS = ("float16", "float32", "float64")
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
 
 _OF_PROGRESS = (
     "disable_interactive_logging",
@@ -64,7 +65,8 @@ class DTypePolicy:
 
     Args:
         name: "float16", "float32", "float64", or "mixed_float16" (float16 storage of values between
-            layers, float32 weights). bfloat16 does not exist in numpy and is refused.
+            layers, float32 weights); for layers that give numbers of categories also an integer
+            dtype. bfloat16 does not exist in numpy and is refused.
 
     >>> DTypePolicy("float64").compute_dtype
     'float64'
@@ -74,7 +76,7 @@ class DTypePolicy:
         name = _settings["floatx"] if name is None else name
         if name == "mixed_float16":
             self.compute_dtype, self.variable_dtype = "float16", "float32"
-        elif name in _FLOATS:
+        elif name in _FLOATS or name in _INTEGERS:
             self.compute_dtype = self.variable_dtype = name
         elif "bfloat16" in str(name):
             raise ValueError(

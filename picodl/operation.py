@@ -64,7 +64,7 @@ class Operation:
     def input(self) -> Any:
         """The symbol (or structure of symbols) this was first called on in a model."""
         step = self._only_step("input")
-        return step.args[0] if step.args else next(iter(step.kwargs.values()))
+        return step.args[0] if step.args else next(iter(step.kwargs.values()), [])
 
     @property
     def output(self) -> Any:

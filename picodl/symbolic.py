@@ -30,7 +30,7 @@ class Symbol(Operators):
 
     Args:
         shape: with the batch axis first; None for sizes that vary.
-        dtype: the dtype's name.
+        dtype: the dtype or its name.
         name: shown in messages and summaries.
         step: the Step it comes from; None for an input.
         index: which of the step's results it is.
@@ -42,14 +42,14 @@ class Symbol(Operators):
     def __init__(
         self,
         shape: Sequence[int | None],
-        dtype: str,
+        dtype: Any = "float32",
         name: str = "",
         step: Step | None = None,
         index: int = 0,
         optional: bool = False,
     ) -> None:
         self.shape: Shape = tuple(shape)
-        self.dtype = dtype
+        self.dtype: str = dtype if isinstance(dtype, str) else np.dtype(dtype).name
         self.name = name
         self.step = step
         self.index = index
@@ -123,10 +123,10 @@ class Step:
         self.outputs: Any = None
 
     def give(self, specs: Any) -> Any:
-        """Make the Symbols of the results from a structure of Spec leaves."""
+        """Make the Symbols of the results from a structure of leaves with a shape and a dtype."""
         leaves = [
             Symbol(s.shape, s.dtype, f"{self.name}:{i}" if i else self.name, self, i)
-            if isinstance(s, Spec)
+            if isinstance(s, (Spec, Symbol))
             else s
             for i, s in enumerate(tree.flatten(specs))
         ]

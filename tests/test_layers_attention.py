@@ -301,3 +301,52 @@ def test_one_projection_for_all_gives_what_three_give(grouped, value_dim, bias, 
     assert len(found[0]) == (10 if bias else 6)
     for one, three in zip(*found, strict=True):
         np.testing.assert_allclose(one, three, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [layers.Attention, layers.AdditiveAttention])
+def test_further_axes_are_attended_over_one_by_one(kind):
+    x = rng.normal(size=(2, 3, 5, 4)).astype("float32")
+    keep = rng.random((2, 3, 5)) < 0.7
+    layer = kind(use_scale=True)
+    options = {"return_attention_scores": True, "use_causal_mask": True}
+    y, scores = layer([x, x], mask=[keep, keep], **options)
+    assert scores.shape == (2, 3, 5, 5)
+    for i in range(3):
+        alone, of_it = layer([x[:, i], x[:, i]], mask=[keep[:, i], keep[:, i]], **options)
+        np.testing.assert_allclose(y[:, i], alone, atol=1e-6)
+        np.testing.assert_allclose(scores[:, i], of_it, atol=1e-6)
+    a, b = picodl.Input((3, 5, 4)), picodl.Input((3, 7, 4))
+    assert kind()([a, b]).shape == (None, 3, 5, 4)
+    with pytest.raises(ValueError, match=r"\(batch, ..., steps, features\)"):
+        kind()([x, x[:, 0]])
+
+
+@pytest.mark.parametrize("axes", [1, 2, -2, (1, 2)])
+def test_scores_over_chosen_axes(axes):
+    x = rng.normal(size=(2, 3, 5, 8)).astype("float32")
+    layer = layers.MultiHeadAttention(2, 4, attention_axes=axes)
+    y, scores = layer(x, x, return_attention_scores=True)
+    np.testing.assert_allclose(y, layer(x, x), atol=1e-6)
+    shapes = {
+        1: (2, 5, 2, 3, 3),
+        2: (2, 3, 2, 5, 5),
+        -2: (2, 3, 2, 5, 5),
+        (1, 2): (2, 2, 3, 5, 3, 5),
+    }
+    assert scores.shape == shapes[axes]
+    value = np.einsum("abcx,xhv->abchv", x, layer.value_dense.kernel) + layer.value_dense.bias
+    said = {1: "achbd,adchv->abchv", (1, 2): "ahbcde,adehv->abchv"}.get(axes, "abhcd,abdhv->abchv")
+    mixed = np.einsum(said, scores, value)
+    np.testing.assert_allclose(layer.output_dense(mixed), y, atol=1e-5)
+
+
+def test_a_layer_built_for_several_shapes_comes_back_built():
+    layer = layers.MultiHeadAttention(2, 4)
+    layer.build((None, 5, 8), (None, 7, 6))
+    config = layer.get_build_config()
+    assert config == {"shapes_dict": {"query_shape": (None, 5, 8), "value_shape": (None, 7, 6)}}
+    again = layers.MultiHeadAttention(2, 4)
+    again.build_from_config(config)
+    assert [w.shape for w in again.weights] == [w.shape for w in layer.weights]
+    with pytest.raises(ValueError, match="value_dim must be an integer"):
+        layers.MultiHeadAttention(2, 4, value_dim=0)

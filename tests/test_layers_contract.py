@@ -378,3 +378,77 @@ def test_paths_and_metrics_of_layers_inside_layers() -> None:
     x = picodl.Input((3,))
     graph = picodl.Model(x, layers.Dense(1, name="d")(x), name="graph")
     assert (graph.path, graph.layers[1].path) == ("graph", "d")
+
+
+def test_a_subclass_with_weights_of_its_own_is_built_though_its_base_needs_none() -> None:
+    class Scaled(layers.Dropout):
+        def build(self, input_shape: Any) -> None:
+            self.factor = self.add_weight(input_shape[-1:], "ones", name="factor")
+
+        def call(self, inputs: Any, training: bool = False) -> Any:
+            return super().call(inputs * self.factor, training)
+
+    assert layers.Dropout(0.5).built
+    layer = Scaled(0.5)
+    assert not layer.built
+    assert layer(np.ones((2, 3), "f")).shape == (2, 3)
+    assert [w.shape for w in layer.weights] == [(3,)]
+
+
+def test_an_activation_may_be_taken_away() -> None:
+    for layer, shape in (
+        (layers.Dense(2, activation="relu"), (3, 4)),
+        (layers.EinsumDense("ab,bc->ac", 2, activation="relu"), (3, 4)),
+        (layers.EinsumDense("ab,b->a", (), activation="relu"), (3, 4)),
+        (layers.Conv1D(2, 3, activation="relu"), (3, 6, 4)),
+    ):
+        layer.activation = None
+        assert (np.asarray(layer(rng.normal(size=shape).astype("f"))) < 0).any()
+
+
+@pytest.mark.parametrize(
+    ("equation", "output_shape", "axes", "kernel", "bias", "output"),
+    [
+        ("bc...,cde->bde...", (3, 4), "de", (1, 3, 4), (3, 4, 1), (2, 3, 4, 2)),
+        ("bc...,cde->bde...", (3, 4), "e", (1, 3, 4), (4, 1), (2, 3, 4, 2)),
+        ("bc...,cd->bd...", 4, "d", (1, 4), (4, 1), (2, 4, 2)),
+        ("...c,cd->...d", (None, 4), None, (2, 4), None, (2, 1, 4)),
+    ],
+)
+def test_output_shape_of_einsum_dense_has_the_axes_with_letters(
+    equation: str, output_shape: Any, axes: Any, kernel: Any, bias: Any, output: Any
+) -> None:
+    layer = layers.EinsumDense(equation, output_shape, bias_axes=axes)
+    assert layer(np.ones((2, 1, 2), "f")).shape == output
+    assert layer.compute_output_shape((2, 1, 2)) == output
+    assert [w.shape for w in layer.weights] == [kernel] + [bias] * (bias is not None)
+
+
+def test_shapes_in_arguments_are_checked() -> None:
+    for shape in ((-2, 5), (-1, -1), (2.5,)):
+        with pytest.raises(ValueError, match="expects sizes, of which one may be -1"):
+            layers.Reshape(shape)
+    for make in (layers.Dropout, layers.AlphaDropout):
+        assert make(0.5, noise_shape=[3, 1, None]).noise_shape == (3, 1, None)
+        for noise in ("no", (3, 1.5), (3, -1), (0, 1)):
+            with pytest.raises(ValueError, match="noise_shape must list positive"):
+                make(0.5, noise_shape=noise)
+
+
+def test_a_conv_lstm_tells_what_it_was_made_with() -> None:
+    layer = layers.ConvLSTM2D(4, 3, padding="same", activation="relu", dropout=0.1)
+    assert (layer.filters, layer.kernel_size, layer.padding) == (4, (3, 3), "same")
+    assert layer.activation.__name__ == "relu" and layer.dropout == 0.1
+    assert copy.deepcopy(layer).filters == 4
+    with pytest.raises(AttributeError, match="no attribute 'units'"):
+        layer.units
+
+
+def test_vectors_of_rescaling_belong_to_the_channels() -> None:
+    layer, x = layers.Rescaling([1.0, 2.0, 4.0], [0.0, 1.0, 0.0]), np.ones((2, 3, 5, 5), "f")
+    picodl.config.set_image_data_format("channels_first")
+    try:
+        assert layer(x)[0, :, 0, 0].numpy().tolist() == [1, 3, 4]
+    finally:
+        picodl.config.set_image_data_format("channels_last")
+    assert layer(np.ones((2, 5, 5, 3), "f"))[0, 0, 0].numpy().tolist() == [1, 3, 4]

@@ -130,3 +130,9 @@ def test_brightness_and_contrast_stay_in_range():
 def test_bad_arguments_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_the_sign_of_a_single_factor_does_not_matter():
+    for make in (layers.RandomRotation, layers.RandomZoom):
+        y = [np.asarray(make(f, seed=3)(X, training=True)) for f in (0.2, -0.2)]
+        np.testing.assert_array_equal(*y)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from picodl import layers
+from picodl import initializers, layers
 from picodl.tensor import Tensor
 
 rng = np.random.default_rng(0)
@@ -82,6 +82,20 @@ def test_renorm_corrects_towards_the_moving_statistics():
     ]  # fmt: skip
 
 
+def test_renorm_starts_from_the_initializers_and_follows_the_standard_deviation():
+    layer = layers.BatchNormalization(
+        renorm=True, momentum=0.9, moving_mean_initializer="ones",
+        moving_variance_initializer=initializers.Constant(4.0),
+    )  # fmt: skip
+    layer.build((None, 5))
+    for name, value in (("moving_stddev", 2), ("renorm_stddev", 2), ("renorm_mean", 1)):
+        np.testing.assert_array_equal(getattr(layer, name), np.full(5, value))
+    layer(X, training=True)
+    stddev = 2 * 0.9 + np.sqrt(X.var(0) + 1e-3) * 0.1
+    np.testing.assert_allclose(layer.moving_stddev, stddev, rtol=1e-5)
+    np.testing.assert_allclose(layer.moving_variance, stddev**2 - 1e-3, rtol=1e-5)
+
+
 def test_group_normalization_with_minus_one_is_instance_normalization():
     x = rng.normal(size=(2, 4, 4, 6))
     y = layers.GroupNormalization(-1, dtype="float64")(x).data
@@ -109,6 +123,8 @@ def test_spectral_normalization_brings_the_largest_singular_value_to_one():
         (lambda: layers.BatchNormalization(axis=3)(X), "axis 3 does not exist .*16, 5"),
         (lambda: layers.BatchNormalization(momentum=2.0), "momentum must be a number from 0 to 1"),
         (lambda: layers.BatchNormalization(renorm_clipping={"max": 1}), "rmax, rmin and dmax"),
+        (lambda: layers.BatchNormalization(renorm_clipping={"dmax": -1.0}), "dmax >= 0"),
+        (lambda: layers.BatchNormalization(renorm_clipping={"rmin": 2, "rmax": 1}), "rmin <= rmax"),
         (lambda: layers.GroupNormalization(groups=2)(X), "5 channels .* groups=2"),
         (lambda: layers.SpectralNormalization(layers.ReLU())(X), "needs a layer with a kernel"),
     ],

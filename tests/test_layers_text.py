@@ -230,3 +230,89 @@ def test_texts_go_into_a_model_and_back_from_its_file(tmp_path):
     np.testing.assert_array_equal(again.predict(texts, verbose=0), model.predict(texts, verbose=0))
     with pytest.raises(ValueError, match="x must hold numbers, but received strings"):
         picodl.Sequential([layers.Dense(2)]).predict(texts, verbose=0)
+
+
+class Batches(utils.PyDataset):
+    """Batches by number that know their end by their length alone."""
+
+    def __init__(self, *batches):
+        super().__init__()
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return self.batches[index % len(self.batches)], np.zeros(1)
+
+
+def test_layers_adapt_to_batches_by_number():
+    x = np.random.default_rng(0).normal(size=(30, 4)).astype("f")
+    texts = np.array(["a b", "b c", "b"])
+    for layer, data in (
+        (layers.Normalization(), x),
+        (layers.Discretization(num_bins=3), x),
+        (layers.StringLookup(), texts),
+        (layers.TextVectorization(), texts),
+    ):
+        whole = type(layer).from_config(layer.get_config())
+        whole.adapt(data)
+        layer.adapt(Batches(*np.array_split(data, 3)))
+        if isinstance(layer, layers.Normalization):
+            np.testing.assert_allclose(layer.variance, whole.variance, rtol=1e-5)
+        elif isinstance(layer, layers.Discretization):
+            np.testing.assert_allclose(layer.bin_boundaries, whole.bin_boundaries, atol=0.3)
+        else:
+            assert layer.get_vocabulary() == whole.get_vocabulary()
+
+
+def test_a_list_of_arrays_is_one_of_batches_for_normalization():
+    x = np.random.default_rng(0).normal(3, 2, size=(30, 4)).astype("f")
+    uneven = [x[:8], x[8:24], x[24:]]
+    for batches in (uneven, [x], [(part, np.zeros(1)) for part in uneven], iter(uneven)):
+        layer = layers.Normalization()
+        layer.adapt(batches)
+        np.testing.assert_allclose(layer.mean, x.mean(0, keepdims=True), rtol=1e-5)
+        np.testing.assert_allclose(layer.variance, x.var(0, keepdims=True), rtol=1e-5)
+    layer = layers.Normalization()
+    layer.adapt([[1.0, 2.0], [3.0, 6.0]])  # rows of numbers
+    np.testing.assert_array_equal(layer.mean, [[2, 4]])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda dtype: layers.StringLookup(vocabulary=["a"], dtype=dtype),
+        lambda dtype: layers.TextVectorization(vocabulary=["a"], dtype=dtype),
+        lambda dtype: layers.Hashing(3, dtype=dtype),
+    ],
+)
+def test_numbers_of_categories_have_the_integer_dtype_asked_for(make):
+    for dtype, expected in ((None, "int64"), ("int64", "int64"), ("int32", "int32")):
+        layer = make(dtype)
+        assert layer(np.array(["a", "b"])).dtype == expected
+        assert layer(picodl.Input((1,), dtype="string")).dtype == expected
+        again = type(layer).from_config(layer.get_config())
+        assert again.dtype_policy == layer.dtype_policy
+
+
+def test_configs_of_keras_name_an_integer_policy():
+    policy = {"class_name": "DTypePolicy", "config": {"name": "int64"}, "module": "keras"}
+    layer = layers.HashedCrossing.from_config({"num_bins": 3, "dtype": policy, "name": "cross"})
+    assert layer([np.array([1]), np.array([2])]).dtype == np.int64
+    layer = layers.StringLookup.from_config({"vocabulary": ["a"], "oov_method": "floormod"})
+    assert layer(["a"]).numpy().tolist() == [1]
+
+
+def test_own_standardisation_may_use_the_string_functions_of_numpy():
+    for standardize in (
+        lambda text: np.char.replace(np.char.lower(text), ",", ""),
+        lambda text: text.lower().replace(",", ""),
+    ):
+        layer = layers.TextVectorization(standardize=standardize, vocabulary=["x", "y"])
+        assert layer(["X, y"]).numpy().tolist() == [[2, 3]]
+
+
+def test_crossings_take_one_number_a_sample():
+    with pytest.raises(ValueError, match=r"shape \(batch,\) or \(batch, 1\)"):
+        layers.HashedCrossing(10)([np.ones((1, 1, 1), int), np.ones((1, 1, 1), int)])

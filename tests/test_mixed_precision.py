@@ -72,3 +72,31 @@ def test_bfloat16_is_refused_and_unknown_policies_are_named() -> None:
         config.set_dtype_policy("mixed_bfloat16")
     with pytest.raises(ValueError, match="Unknown dtype policy 'float31'"):
         layers.Dense(1, dtype="float31")
+
+
+def test_layers_that_do_not_cast_their_input_give_what_the_policy_says(mixed: None) -> None:
+    ids = np.array([[0, 2]])
+    assert layers.Embedding(3, 4)(ids).dtype == np.float16
+    table = layers.ReversibleEmbedding(3, 4)
+    vectors = table(ids)
+    assert vectors.dtype == np.float16
+    assert table(vectors, reverse=True).dtype == np.float16
+    assert layers.ReversibleEmbedding(3, 4, reverse_dtype="float32")(
+        vectors, reverse=True
+    ).dtype == np.dtype("float32")
+    large = np.linspace(1, 2, 16, dtype="f").reshape(2, 8) * 70000  # more than float16 can hold
+    for layer in (layers.LayerNormalization(), layers.GroupNormalization(2)):
+        y = layer(large)
+        assert y.dtype == np.float16
+        assert np.isfinite(y.numpy()).all()
+
+
+def test_the_policy_of_a_layer_can_be_set_before_it_is_built() -> None:
+    layer = layers.Dense(2)
+    layer.dtype_policy = "mixed_float16"
+    assert layer.dtype_policy == picodl.DTypePolicy("mixed_float16")
+    assert layer(X).dtype == np.float16
+    assert layer.kernel.dtype == np.float32
+    layer = layers.Dense(2)
+    layer.dtype_policy = picodl.DTypePolicy("float64")
+    assert layer(X).dtype == np.float64

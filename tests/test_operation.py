@@ -159,3 +159,23 @@ def test_device():
         picodl.device("gpu:0"),
     ):
         pass
+
+
+@pytest.mark.parametrize("base", [picodl.Operation, L.Layer])
+def test_an_own_output_spec_may_be_a_keras_tensor(base):
+    class Total(base):
+        def call(self, inputs):
+            return ops.sum(inputs, axis=-1), inputs
+
+        def compute_output_spec(self, inputs):
+            return picodl.KerasTensor(inputs.shape[:-1], dtype=np.float32), inputs
+
+    x = picodl.Input((3,))
+    total, same = Total()(x)
+    assert (total.shape, total.dtype, same.shape) == ((None,), "float32", (None, 3))
+    model = picodl.Model(x, [total, same])
+    outputs = model.predict(np.ones((2, 3)), verbose=0)
+    np.testing.assert_array_equal(outputs[0], [3, 3])
+    np.testing.assert_array_equal(outputs[1], np.ones((2, 3)))
+    assert picodl.KerasTensor((2, None)).dtype == "float32"
+    assert L.InputLayer((3,)).input == []

@@ -16,7 +16,7 @@ from picodl.layers.augmentation import (
     RandomZoom,
 )
 from picodl.layers.base import Layer
-from picodl.layers.categories import CategoryEncoding, Discretization, HashedCrossing, Hashing
+from picodl.layers.categories import CategoryEncoding, Discretization
 from picodl.layers.conv_lstm import ConvLSTM1D, ConvLSTM2D
 from picodl.layers.convolution import Conv1D, Conv2D, Conv3D
 from picodl.layers.convolution_depthwise import (
@@ -30,6 +30,7 @@ from picodl.layers.core import Activation, Identity, Input, InputLayer, Lambda, 
 from picodl.layers.dense import Dense, Linear
 from picodl.layers.einsum_dense import EinsumDense
 from picodl.layers.embedding import Embedding, Masking, ReversibleEmbedding
+from picodl.layers.hashing import HashedCrossing, Hashing
 from picodl.layers.image import CenterCrop, Resizing
 from picodl.layers.input_spec import InputSpec
 from picodl.layers.lookup import IntegerLookup, StringLookup

@@ -15,11 +15,11 @@ from picodl.typing import Config, Shape
 class _Elementwise(Layer):
     """A layer without weights whose output has the shape of its input."""
 
+    built = True
     supports_masking = True
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.built = True
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
@@ -49,8 +49,8 @@ class ReLU(_Elementwise):
         self.negative_slope = not_negative(self, "negative_slope", negative_slope)
         self.threshold = not_negative(self, "threshold", threshold)
 
-    def call(self, x: Any) -> Any:
-        return activations.relu(x, self.negative_slope, self.max_value, self.threshold)
+    def call(self, inputs: Any) -> Any:
+        return activations.relu(inputs, self.negative_slope, self.max_value, self.threshold)
 
     def get_config(self) -> Config:
         return {
@@ -74,8 +74,8 @@ class LeakyReLU(_Elementwise):
         super().__init__(**kwargs)
         self.negative_slope = not_negative(self, "negative_slope", negative_slope)
 
-    def call(self, x: Any) -> Any:
-        return ops.leaky_relu(x, self.negative_slope)
+    def call(self, inputs: Any) -> Any:
+        return ops.leaky_relu(inputs, self.negative_slope)
 
     def get_config(self) -> Config:
         return {**super().get_config(), "negative_slope": self.negative_slope}
@@ -92,8 +92,8 @@ class ELU(_Elementwise):
         super().__init__(**kwargs)
         self.alpha = not_negative(self, "alpha", alpha)
 
-    def call(self, x: Any) -> Any:
-        return ops.elu(x, self.alpha)
+    def call(self, inputs: Any) -> Any:
+        return ops.elu(inputs, self.alpha)
 
     def get_config(self) -> Config:
         return {**super().get_config(), "alpha": self.alpha}
@@ -110,8 +110,8 @@ class GELU(_Elementwise):
         super().__init__(**kwargs)
         self.approximate = approximate
 
-    def call(self, x: Any) -> Any:
-        return ops.gelu(x, self.approximate)
+    def call(self, inputs: Any) -> Any:
+        return ops.gelu(inputs, self.approximate)
 
     def get_config(self) -> Config:
         return {**super().get_config(), "approximate": self.approximate}
@@ -136,7 +136,6 @@ class PReLU(_Elementwise):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.built = False
         self.alpha_initializer = initializers.get(alpha_initializer)
         self.alpha_regularizer = regularizers.get(alpha_regularizer)
         self.alpha_constraint = constraints.get(alpha_constraint)
@@ -155,8 +154,8 @@ class PReLU(_Elementwise):
             name="alpha",
         )
 
-    def call(self, x: Any) -> Any:
-        return ops.relu(x) - self.alpha * ops.relu(-x)
+    def call(self, inputs: Any) -> Any:
+        return ops.relu(inputs) - self.alpha * ops.relu(-inputs)
 
     def get_config(self) -> Config:
         return {
@@ -183,6 +182,11 @@ class Softmax(_Elementwise):
         if mask is None:
             return ops.softmax(inputs, self.axis)
         keep = np.asarray(mask, dtype=bool)
+        if np.broadcast_shapes(keep.shape, inputs.shape) != inputs.shape:
+            raise ValueError(
+                f'Softmax layer "{self.name}" expects a mask that broadcasts to its input of shape '
+                f"{inputs.shape}, but received {keep.shape}."
+            )
         lowest = -3e4 if inputs.dtype == np.float16 else -1e9
         y = ops.softmax(ops.where(keep, inputs, lowest), self.axis)
         return ops.where(keep, y, 0.0)

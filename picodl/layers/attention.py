@@ -42,7 +42,8 @@ class MultiHeadAttention(HeadAttention):
     Weights: query, key, value (kernel (n, heads, size) and bias (heads, size) each),
         attention_output (kernel (heads, size, n), bias (n,)).
     Shapes: query (batch, T, n), value (batch, S, m) -> (batch, T, n); with
-        return_attention_scores also (batch, heads, T, S).
+        return_attention_scores also (batch, heads, T, S). With other axes: (batch, others,
+        heads, attended axes of the query, of the key).
     Reference: Vaswani et al., 2017, "Attention Is All You Need", arXiv:1706.03762.
 
     >>> x = np.ones((2, 5, 8))
@@ -87,7 +88,7 @@ class MultiHeadAttention(HeadAttention):
         super().__init__(dropout, use_bias, sliding_window, use_gate, seed, settings, kwargs)
         self.num_heads = positive_integer(self, "num_heads", num_heads)
         self.key_dim = positive_integer(self, "key_dim", key_dim)
-        value_dim = value_dim or key_dim
+        value_dim = key_dim if value_dim is None else value_dim
         self.value_dim = positive_integer(self, "value_dim", value_dim)
         self.output_sizes = (
             None
@@ -147,13 +148,9 @@ class MultiHeadAttention(HeadAttention):
             )  # fmt: skip
             y, scores = self._attend(q, k, v, mask, scale, return_attention_scores, training)
         else:
-            if return_attention_scores:
-                raise ValueError(
-                    f'MultiHeadAttention layer "{self.name}" gives scores for inputs of shape '
-                    f"(batch, T, n) only; received {tuple(query.shape)}."
-                )
-            scores = None
-            y = self._attend_over_axes(q, k, v, attention_mask, use_causal_mask, scale, training)
+            y, scores = self._attend_over_axes(
+                q, k, v, attention_mask, use_causal_mask, scale, return_attention_scores, training
+            )
         if self.use_gate:
             y = y * self.gate_dense(query)
         y = self.output_dense(y)
@@ -164,8 +161,16 @@ class MultiHeadAttention(HeadAttention):
         return query, key
 
     def _attend_over_axes(
-        self, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, training: bool
-    ) -> Any:
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        mask: Any,
+        causal: bool,
+        scale: float,
+        with_scores: bool,
+        training: bool,
+    ) -> tuple[Any, Any]:
         """Attention for inputs of any rank: the other axes join the batch."""
         rank = len(q.shape) - 1
         axes = self.attention_axes or tuple(range(1, rank - 1))
@@ -192,11 +197,14 @@ class MultiHeadAttention(HeadAttention):
         if causal:
             parts.append(causal_mask(flat[0].shape[1], flat[1].shape[1])[None, None])
         whole = None if not parts else parts[0] if len(parts) == 1 else parts[0] & parts[1]
-        y, _ = self._attend(flat[0], flat[1], flat[2], whole, scale, False, training)
+        y, scores = self._attend(flat[0], flat[1], flat[2], whole, scale, with_scores, training)
         sizes = [q.shape[a] for a in order[: rank - 1]]
         y = ops.reshape(y, (*sizes, *y.shape[2:]))
         back = sorted(range(len(order)), key=order.__getitem__)
-        return ops.transpose(y, back)
+        if with_scores:
+            attended = [x.shape[a] for x in (q, k) for a in axes]
+            scores = ops.reshape(scores, (*sizes[: len(others)], self.num_heads, *attended))
+        return ops.transpose(y, back), scores
 
     def compute_output_shape(
         self, query_shape: Shape, value_shape: Shape, key_shape: Any = None

@@ -75,13 +75,15 @@ def _drawn(rng: np.random.Generator, bounds: Any, n: int) -> Array:
 
 
 def _range(layer: Layer, argument: str, value: Any, lowest: float = -math.inf) -> Any:
-    """(low, high) of a factor: a pair, or one number f for (-f, f).
+    """(low, high) of a factor: a pair, or one number f for (-|f|, |f|).
 
     Raises:
         ValueError: naming the layer, for anything else.
     """
     number = isinstance(value, (int, float))
-    pair = (-value, value) if number else value if isinstance(value, (list, tuple)) else ()
+    pair = (
+        (-abs(value), abs(value)) if number else value if isinstance(value, (list, tuple)) else ()
+    )
     numbers = [v for v in pair if isinstance(v, (int, float)) and not isinstance(v, bool)]
     if len(pair) != 2 or len(numbers) != 2 or pair[0] > pair[1] or pair[0] < lowest:
         raise ValueError(

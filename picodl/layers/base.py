@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from picodl import config, naming, regularizers, symbolic, tree
-from picodl.config import thread
+from picodl.config import DTypePolicy, thread
 from picodl.layers.description import DescribedModule
 from picodl.layers.input_spec import InputSpec
 from picodl.layers.shapes import as_shape, is_regular, map_shapes
@@ -103,8 +103,10 @@ class Layer(DescribedModule):
     _called = False
     _quick = 0  # whether calls may take the short path, and what they run
     _building: bool
+    _dtype: np.dtype[Any]
+    _rounds: bool
     _build_shapes: tuple[tuple[Any, ...], dict[str, Any]]
-    built = False
+    built = False  # True for classes that have nothing to build
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -113,6 +115,7 @@ class Layer(DescribedModule):
             cls.supports_masking = True
         if "build" in cls.__dict__:
             cls.build = tracked(cls.__dict__["build"])  # type: ignore[method-assign]
+            cls.built = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = object.__new__(cls)
@@ -146,10 +149,8 @@ class Layer(DescribedModule):
         self.name = name or naming.auto_name(naming.to_snake_case(type(self).__name__))
         self.activity_regularizer = regularizers.get(activity_regularizer)
         self._trainable = bool(trainable)
-        self.dtype_policy = config.as_policy(dtype)
-        self._dtype = np.dtype(self.dtype_policy.compute_dtype)
-        self._rounds = self.computes and self.compute_dtype != self.variable_dtype
-        self.autocast = autocast
+        self.dtype_policy = dtype
+        self.autocast = autocast and self._dtype.kind == "f"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -451,6 +452,18 @@ class Layer(DescribedModule):
     # ---------------------------------------------------------------- dtype and config
 
     @property
+    def dtype_policy(self) -> DTypePolicy:
+        """The dtypes of weights and computation; to be set before the layer is built."""
+        return self._dtype_policy
+
+    @dtype_policy.setter
+    def dtype_policy(self, policy: Any) -> None:
+        self._dtype_policy = config.as_policy(policy)
+        self._dtype = np.dtype(self._dtype_policy.compute_dtype)
+        self._rounds = self.computes and self.compute_dtype != self.variable_dtype
+        self._quick = 0
+
+    @property
     def dtype(self) -> str:
         return self.dtype_policy.variable_dtype
 
@@ -465,7 +478,7 @@ class Layer(DescribedModule):
         return self.dtype_policy.variable_dtype
 
     def __getattr__(self, name: str) -> Any:
-        if name in _MADE_BY_INIT and "dtype_policy" not in vars(self):
+        if name in _MADE_BY_INIT and "_dtype_policy" not in vars(self):
             raise RuntimeError(
                 f"The layer class {type(self).__name__} must call super().__init__(**kwargs) at "
                 "the start of its own __init__."

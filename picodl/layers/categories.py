@@ -1,8 +1,8 @@
-"""Numbers and names as categories: encodings, bins and hashes."""
+"""Numbers and names as categories: encodings and bins."""
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,11 @@ def encode(ids: Array, mode: str, depth: int, dtype: Any, weights: Any = None) -
         mode: "int": as they are; "one_hot": a vector for each; "multi_hot", "count": a vector for
             each row of the last axis.
         depth: the length of the vectors.
-        dtype: of the vectors.
+        dtype: of the vectors; an integer one is also that of the numbers in mode "int".
         weights: added up instead of ones in mode "count".
     """
     if mode == "int":
-        return ids
+        return ids.astype(dtype, copy=False) if dtype.kind in "iu" else ids
     if ids.ndim == 0 or (mode == "one_hot" and ids.shape[-1] != 1):
         ids = ids[..., None]
     rows = ids.reshape(-1, ids.shape[-1])
@@ -54,6 +54,7 @@ def encoded_shape(shape: Shape, mode: str, depth: int | None) -> Shape:
 class Preprocessing(Layer):
     """The base of layers that prepare data: arrays in, arrays out, nothing to train."""
 
+    built = True
     accepts_strings = True
     warns_of_dropped_masks = False
     output_mode = "int"
@@ -61,7 +62,6 @@ class Preprocessing(Layer):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.autocast = False
-        self.built = True
 
     def refuse_sparse(self, *flags: Any) -> None:
         """Raise for sparse=True or ragged=True, which need tensors that picodl does not have."""
@@ -76,7 +76,16 @@ class Preprocessing(Layer):
         shape = self.compute_output_shape(
             shapes if isinstance(args[0], (list, tuple)) else shapes[0]
         )
-        return Spec(shape, "int64" if self.output_mode == "int" else self._dtype.name)
+        wide = self.output_mode == "int" and self._dtype.kind == "f"
+        return Spec(shape, "int64" if wide else self._dtype.name)
+
+
+def batches(data: Any, steps: int | None = None) -> Any:
+    """The inputs of each batch of a dataset, which may also give tuples of inputs and targets."""
+    numbered = hasattr(data, "__len__") and hasattr(data, "__getitem__")  # as a PyDataset is
+    each = map(data.__getitem__, range(len(data))) if numbered else data
+    for batch in itertools.islice(each, steps):
+        yield batch[0] if isinstance(batch, tuple) else batch
 
 
 class CategoryEncoding(Preprocessing):
@@ -192,11 +201,9 @@ class Discretization(Preprocessing):
             steps: how many batches to read. Defaults to all.
         """
         self.reset_state()
-        batches = [data] if hasattr(data, "shape") or isinstance(data, list) else data
-        for number, batch in enumerate(batches):
-            if steps is not None and number >= steps:
-                break
-            self.update_state(batch[0] if isinstance(batch, tuple) else batch)
+        single = hasattr(data, "shape") or isinstance(data, list)
+        for batch in [data] if single else batches(data, steps):
+            self.update_state(batch)
         self.finalize_state()
 
     def update_state(self, data: Any) -> None:
@@ -275,113 +282,6 @@ def _thinned(summary: Array, epsilon: float) -> Array:
     return np.stack([values, np.diff(counts, prepend=0)])
 
 
-class Hashing(Preprocessing):
-    """Anything as one of a number of bins, by a hash of its text.
-
-    The hash is stable over runs and machines; it is not the one Keras takes from TensorFlow.
-
-    Args:
-        num_bins: the number of bins.
-        mask_value: goes into bin 0, which nothing else does then.
-        salt: an integer or two, for another hash.
-        output_mode: "int", or "one_hot", "multi_hot", "count" as in CategoryEncoding.
-        sparse: accepted when False.
-    """
-
-    def __init__(
-        self,
-        num_bins: int,
-        mask_value: Any = None,
-        salt: Any = None,
-        output_mode: str = "int",
-        sparse: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.refuse_sparse(sparse)
-        self.num_bins = positive_integer(self, "num_bins", num_bins)
-        self.mask_value = mask_value
-        self.salt = salt
-        self.output_mode = choice(self, "output_mode", output_mode, MODES)
-
-    def call(self, inputs: Any) -> Any:
-        texts = as_texts(inputs)
-        masked = None if self.mask_value is None else texts == str(self.mask_value)
-        if masked is None:
-            ids = hashed(texts, self.num_bins, self.salt)
-        else:
-            ids = hashed(texts, max(1, self.num_bins - 1), self.salt) + (self.num_bins > 1)
-            ids[masked] = 0
-        return Tensor(encode(ids, self.output_mode, self.num_bins, self._dtype))
-
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        return encoded_shape(input_shape, self.output_mode, self.num_bins)
-
-    def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "num_bins": self.num_bins,
-            "mask_value": self.mask_value,
-            "salt": self.salt,
-            "output_mode": self.output_mode,
-            "sparse": False,
-        }
-
-
-class HashedCrossing(Preprocessing):
-    """Two features as one of a number of bins, by a hash of both together.
-
-    Args:
-        num_bins: the number of bins.
-        output_mode: "int" or "one_hot".
-        sparse: accepted when False.
-
-    Call: ([first, second]), of the same shape, (batch,) or (batch, 1).
-    """
-
-    def __init__(
-        self,
-        num_bins: int,
-        output_mode: str = "int",
-        sparse: bool = False,
-        name: str | None = None,
-        dtype: Any = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(name=name, dtype=dtype, **kwargs)
-        self.refuse_sparse(sparse)
-        self.num_bins = positive_integer(self, "num_bins", num_bins)
-        self.output_mode = choice(self, "output_mode", output_mode, MODES[:2])
-
-    def call(self, inputs: Any) -> Any:
-        if not isinstance(inputs, (list, tuple)) or len(inputs) < 2:
-            raise ValueError(f'HashedCrossing layer "{self.name}" expects a list of two features.')
-        texts = [as_texts(x) for x in inputs]
-        if len({t.shape for t in texts}) > 1:
-            raise ValueError(
-                f'HashedCrossing layer "{self.name}" expects features of the same shape, but '
-                f"received {[t.shape for t in texts]}."
-            )
-        joined = texts[0].astype(object)
-        for t in texts[1:]:
-            joined = joined + "_X_" + t.astype(object)
-        ids = hashed(joined.astype(str), self.num_bins, None)
-        return Tensor(encode(ids, self.output_mode, self.num_bins, self._dtype))
-
-    def compute_output_shape(self, input_shape: Any) -> Shape:
-        return encoded_shape(tuple(input_shape[0]), self.output_mode, self.num_bins)
-
-    def get_config(self) -> Config:
-        config = super().get_config()
-        del config["trainable"]
-        return {
-            **config,
-            "num_bins": self.num_bins,
-            "output_mode": self.output_mode,
-            "sparse": False,
-        }
-
-
 def as_texts(x: Any) -> Array:
     """Strings, bytes or whole numbers as an array of str."""
     array = x.data if isinstance(x, Tensor) else np.asarray(x)
@@ -393,15 +293,3 @@ def as_texts(x: Any) -> Array:
     if array.dtype.kind in "fb":
         array = whole_numbers(array)
     return array.astype(str)
-
-
-def hashed(texts: Array, bins: int, salt: Any) -> Array:
-    """A bin for each text: the BLAKE2b hash of its UTF-8 bytes modulo the number of bins."""
-    key = b"" if salt is None else repr(salt).encode()
-    unique, places = np.unique(texts, return_inverse=True)
-    found = [
-        int.from_bytes(hashlib.blake2b(t.encode(), digest_size=8, key=key[:64]).digest(), "little")
-        % bins
-        for t in unique.tolist()
-    ]
-    return np.array(found, np.int64)[places].reshape(texts.shape)

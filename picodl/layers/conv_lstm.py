@@ -107,6 +107,13 @@ class _ConvLSTM(RNN):
         super().__init__(cell, **options, activity_regularizer=regularizer, **kwargs)
         self.input_spec = InputSpec(ndim=self.rank + 3)
 
+    def __getattr__(self, name: str) -> Any:
+        """What the cell was made with, such as filters, kernel_size, dropout."""
+        known = vars(self)
+        if "cell" in known and name in known["arguments"]:
+            return getattr(known["cell"], name)
+        return super().__getattr__(name)
+
     def build(self, sequences_shape: Shape, initial_state_shape: Any = None) -> None:
         super().build(sequences_shape)
         axis = self.cell.channel_axis

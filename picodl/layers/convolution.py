@@ -80,7 +80,7 @@ class ConvBase(Layer):
         """Call a convolution op with the bias and, where it can be fused, the activation."""
         pair = getattr(self.activation, "pair", None) if self.channel_axis == -1 else None
         y = function(*arguments, bias=self.bias, pair=pair)
-        return y if pair is not None else self.activation(y)
+        return y if pair is not None or self.activation is None else self.activation(y)
 
     def spatial(self, input_shape: Shape) -> Shape:
         """The sizes of the spatial axes."""
@@ -227,10 +227,10 @@ class Conv(ConvBase):
         self.kernel = self.add_kernel((*self.kernel_size, n // self.groups, self.filters))
         self.add_bias(self.filters)
 
-    def call(self, x: Any) -> Any:
+    def call(self, inputs: Any) -> Any:
         return self.run(
             ops.conv,
-            x,
+            inputs,
             self.kernel,
             self.strides,
             self.padding,

@@ -71,10 +71,10 @@ class DepthwiseConv(ConvBase):
         self.kernel = self.add_kernel(shape, "depthwise")
         self.add_bias(n * self.depth_multiplier)
 
-    def call(self, x: Any) -> Any:
+    def call(self, inputs: Any) -> Any:
         return self.run(
             ops.depthwise_conv,
-            x,
+            inputs,
             self.kernel,
             self.strides,
             self.padding,
@@ -186,10 +186,10 @@ class SeparableConv(ConvBase):
         )
         self.add_bias(self.filters)
 
-    def call(self, x: Any) -> Any:
+    def call(self, inputs: Any) -> Any:
         return self.run(
             ops.separable_conv,
-            x,
+            inputs,
             self.depthwise_kernel,
             self.pointwise_kernel,
             self.strides,

@@ -88,10 +88,10 @@ class ConvTranspose(ConvBase):
         self.kernel = self.add_kernel((*self.kernel_size, self.filters, n))
         self.add_bias(self.filters)
 
-    def call(self, x: Any) -> Any:
+    def call(self, inputs: Any) -> Any:
         return self.run(
             ops.conv_transpose,
-            x,
+            inputs,
             self.kernel,
             self.strides,
             self.padding,

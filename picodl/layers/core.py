@@ -26,6 +26,7 @@ class InputLayer(Layer):
         optional: whether None may be passed.
     """
 
+    built = True
     warns_of_dropped_masks = False
 
     def __init__(
@@ -68,7 +69,6 @@ class InputLayer(Layer):
         self.batch_shape: Shape = whole
         self.data_dtype = str(dtype) if isinstance(dtype, str) else dtype_name(dtype)
         self.optional = optional
-        self.built = True
         step = Step(self, (), {}, self.name)
         symbol = step.give(Spec(self.batch_shape, self.data_dtype))
         symbol.optional = optional
@@ -144,14 +144,14 @@ def Input(
 class Identity(Layer):
     """y = x."""
 
+    built = True
     supports_masking = True
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.built = True
 
-    def call(self, x: Any) -> Any:
-        return x
+    def call(self, inputs: Any) -> Any:
+        return inputs
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
@@ -164,15 +164,15 @@ class Activation(Layer):
         activation: name or function.
     """
 
+    built = True
     supports_masking = True
 
     def __init__(self, activation: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.activation = activations.get(activation)
-        self.built = True
 
-    def call(self, x: Any) -> Any:
-        return self.activation(x)
+    def call(self, inputs: Any) -> Any:
+        return self.activation(inputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
@@ -196,6 +196,8 @@ class Lambda(Layer):
         arguments: further keyword arguments for the function.
     """
 
+    built = True
+
     def __init__(
         self,
         function: Callable[..., Any],
@@ -217,14 +219,13 @@ class Lambda(Layer):
         self.arguments = dict(arguments or {})
         names = inspect.signature(function).parameters
         self._takes = {name for name in ("mask", "training") if name in names}
-        self.built = True
 
     def call(self, inputs: Any, mask: Any = None, training: bool = False) -> Any:
         given = {"mask": mask, "training": training}
         return self.function(inputs, **self.arguments, **{k: given[k] for k in self._takes})
 
-    def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
-        return self.mask(inputs, previous_mask) if callable(self.mask) else self.mask
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        return self.mask(inputs, mask) if callable(self.mask) else self.mask
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         if self.output_shape is None:

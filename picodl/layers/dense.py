@@ -92,12 +92,12 @@ class Dense(LowRank):
             self._adapt(self.lora_rank, self.lora_alpha)
         self.input_spec = InputSpec(min_ndim=2, axes={-1: n})
 
-    def call(self, x: Any) -> Any:
+    def call(self, inputs: Any) -> Any:
         pair = getattr(self.activation, "pair", None)
         kernel = self._adapted() if self.lora_enabled else self.kernel
-        dense = _dense if isinstance(x, Tensor) else ops.dense  # forward() may be given an array
-        y = dense(x, kernel, self.bias, pair)
-        return y if pair is not None else self.activation(y)
+        dense = _dense if isinstance(inputs, Tensor) else ops.dense  # forward() takes arrays too
+        y = dense(inputs, kernel, self.bias, pair)
+        return y if pair is not None or self.activation is None else self.activation(y)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.units)

@@ -15,7 +15,7 @@ from picodl.typing import Config
 _FOREIGN_KEYS = {
     "quantization_config", "lora_rank", "lora_alpha", "gptq_unpacked_column_size", "synchronized",
     "rms_scaling", "time_major", "implementation", "use_cudnn", "vocabulary_size",
-    "batch_input_shape", "use_legacy_format", "registered_name",
+    "oov_method", "batch_input_shape", "use_legacy_format", "registered_name",
 }  # fmt: skip
 
 
@@ -75,8 +75,9 @@ class DescribedModule(WeightedModule, Operation):
         if not self.built or "_build_shapes" not in vars(self):
             return None
         shapes, named = self._build_shapes
-        if named:
-            return {"shapes_dict": {**named}}
+        if named or len(shapes) > 1:
+            names = list(inspect.signature(type(self).build).parameters)[1:]
+            return {"shapes_dict": {**dict(zip(names, shapes, strict=False)), **named}}
         return {"input_shape": shapes[0]} if shapes else None
 
     def build_from_config(self, config: Config) -> None:

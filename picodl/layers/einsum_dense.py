@@ -95,8 +95,10 @@ class EinsumDense(LowRank):
                 f"input of rank {len(inside)}, but received shape {input_shape}."
             )
         given = self.partial_output_shape
-        named = dict(zip(outside[len(outside) - len(given) :], given, strict=False))
-        for letter, size in named.items():
+        written = [letter for letter in outside if letter[0] != "."]
+        if len(given) > len(written):
+            written = outside  # with the axes of "..."
+        for letter, size in zip(reversed(written), reversed(given), strict=False):
             before = sizes.get(letter)
             if size is not None and before is not None and before != size:
                 raise ValueError(
@@ -161,11 +163,11 @@ class EinsumDense(LowRank):
         if axes and (self.bias is None or self.bias.shape == kernel.shape[axes:]):
             pair = getattr(self.activation, "pair", None)
             y = project(inputs, kernel, self.bias, axes, pair)
-            return y if pair is not None else self.activation(y)
+            return y if pair is not None or self.activation is None else self.activation(y)
         y = ops.einsum(self.equation, inputs, kernel)
         if self.bias is not None:
             y = y + self.bias
-        return self.activation(y)
+        return y if self.activation is None else self.activation(y)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return self._sizes(input_shape)[1]

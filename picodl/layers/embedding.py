@@ -83,13 +83,13 @@ class Embedding(LowRank):
 
     def call(self, inputs: Any) -> Any:
         y = ops.embedding(self.embeddings, inputs)
-        if not self.lora_enabled:
-            return y
-        a, b = self._adapters()  # of the rows in use: the whole table would be a large product
-        change = ops.matmul(ops.embedding(a, inputs), b)
-        return y + (self.lora_alpha / self.lora_rank) * change  # type: ignore[operator]
+        if self.lora_enabled:
+            a, b = self._adapters()  # of the rows in use: the whole table would be a large product
+            change = ops.matmul(ops.embedding(a, inputs), b)
+            y = y + (self.lora_alpha / self.lora_rank) * change  # type: ignore[operator]
+        return ops.cast(y, self._dtype) if self._rounds else y
 
-    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         return np.asarray(inputs) != 0 if self.mask_zero else None
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
@@ -170,12 +170,13 @@ class ReversibleEmbedding(Embedding):
         logits = ops.dense(inputs, kernel)
         if self.logit_soft_cap is not None:
             logits = self.logit_soft_cap * ops.tanh(logits / self.logit_soft_cap)
-        return logits
+        rounds = self._rounds and self.reverse_dtype is None
+        return ops.cast(logits, self._dtype) if rounds else logits
 
-    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         if isinstance(inputs, Tensor) and inputs.data.dtype.kind == "f":
-            return previous_mask  # the way back
-        return super().compute_mask(inputs, previous_mask)
+            return mask  # the way back
+        return super().compute_mask(inputs, mask)
 
     def compute_output_shape(self, input_shape: Shape, reverse: bool = False) -> Shape:
         if reverse:
@@ -206,14 +207,14 @@ class Masking(Layer):
     array([[ True, False]])
     """
 
+    built = True
     supports_masking = True
 
     def __init__(self, mask_value: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.mask_value = mask_value
-        self.built = True
 
-    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         return (np.asarray(inputs) != self.mask_value).any(axis=-1)
 
     def call(self, inputs: Any) -> Any:

@@ -21,6 +21,8 @@ class ImageLayer(Layer):
         data_format: "channels_last" or "channels_first". Defaults to the global setting.
     """
 
+    built = True
+
     def __init__(
         self, height: int, width: int, data_format: str | None = None, **kwargs: Any
     ) -> None:
@@ -28,7 +30,6 @@ class ImageLayer(Layer):
         self.height = positive_integer(self, "height", height)
         self.width = positive_integer(self, "width", width)
         self.data_format = config.standardize_data_format(data_format)
-        self.built = True
 
     def call(self, data: Any) -> Any:
         if isinstance(data, dict):

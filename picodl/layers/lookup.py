@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from picodl.layers.categories import Preprocessing, as_texts, encode, encoded_shape, hashed
+from picodl.layers.categories import Preprocessing, as_texts, batches, encode, encoded_shape
 from picodl.layers.checks import choice, positive_integer
+from picodl.layers.hashing import hashed, salt_of
 from picodl.ops.embedding import whole_numbers
 from picodl.tensor import Tensor
 from picodl.typing import Array, Config, Shape
@@ -60,7 +61,7 @@ class TokenLookup(Preprocessing):
         self.invert = invert
         self.output_mode = choice(self, "output_mode", output_mode, _MODES)
         self.pad_to_max_tokens = pad_to_max_tokens
-        self.salt = salt
+        self.salt = salt_of(self, salt)
         if invert and output_mode != "int":
             raise ValueError(
                 f'{type(self).__name__} layer "{self.name}": invert=True goes with '
@@ -152,11 +153,9 @@ class TokenLookup(Preprocessing):
             steps: how many batches to read. Defaults to all.
         """
         self.reset_state()
-        batches = [data] if hasattr(data, "shape") or isinstance(data, (list, tuple)) else data
-        for number, batch in enumerate(batches):
-            if steps is not None and number >= steps:
-                break
-            self.update_state(batch[0] if isinstance(batch, tuple) else batch)
+        single = hasattr(data, "shape") or isinstance(data, (list, tuple))
+        for batch in [data] if single else batches(data, steps):
+            self.update_state(batch)
         self.finalize_state()
 
     def update_state(self, data: Any) -> None:
@@ -231,7 +230,7 @@ class TokenLookup(Preprocessing):
     def encoded(self, ids: Array) -> Array:
         """Numbers in the layer's output mode; the mask token's 0 leaves no trace in the vectors."""
         if self.output_mode == "int":
-            return ids
+            return encode(ids, "int", 0, self._dtype)
         mode = "count" if self.output_mode == "tf_idf" else self.output_mode
         y = encode(ids, mode, self._depth(), self._dtype)
         if self.output_mode == "tf_idf":
@@ -349,15 +348,15 @@ class IntegerLookup(TokenLookup):
 
     Args:
         max_tokens: the most numbers, special ones included.
-        num_oov_indices: how many numbers there are for unknown integers, taken modulo it; with 0
-            they are an error.
+        num_oov_indices: how many numbers there are for unknown integers; with 0 they are an error.
         mask_token: becomes number 0.
         oov_token: what unknown numbers become with invert.
         vocabulary: a list of integers, or the path of a text file with one a line.
         vocabulary_dtype: "int64" or "int32".
         idf_weights, invert, output_mode, sparse, pad_to_max_tokens: see StringLookup.
-        oov_method: accepted as "floormod".
-        salt: accepted as None.
+        oov_method: how unknown integers are told apart: "floormod", modulo num_oov_indices, or
+            "farmhash", by a hash.
+        salt: an integer or two, for another hash.
 
     >>> IntegerLookup(vocabulary=[10, 20])([[20, 10, 7]]).numpy().tolist()
     [[2, 1, 0]]
@@ -389,13 +388,20 @@ class IntegerLookup(TokenLookup):
         self.vocabulary_dtype = choice(
             self, "vocabulary_dtype", vocabulary_dtype, ("int64", "int32")
         )
-        self.oov_method = choice(self, "oov_method", oov_method, ("floormod",))
+        self.oov_method = choice(self, "oov_method", oov_method, ("floormod", "farmhash"))
+        if salt is not None and oov_method != "farmhash":
+            raise ValueError(
+                f'IntegerLookup layer "{self.name}": salt goes with oov_method="farmhash" only; '
+                f"received {salt!r} and {oov_method!r}."
+            )
 
     def tokens_of(self, x: Any) -> Array:
         array = x.data if isinstance(x, Tensor) else np.asarray(x)
         return array.astype(np.int64) if array.dtype.kind in "US" else whole_numbers(array)
 
     def unknown_numbers(self, tokens: Array) -> Array:
+        if self.oov_method == "farmhash":
+            return super().unknown_numbers(tokens)
         return tokens % self.num_oov_indices
 
     def get_config(self) -> Config:

@@ -76,12 +76,31 @@ class Merge(Layer):
     def compute_output_shape(self, input_shape: Any) -> Shape:
         return self._merged_shape(input_shape)
 
-    def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
-        """Where any input with a mask is kept."""
-        masks = [m for m in previous_mask or () if m is not None]
-        if not masks:
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        """Where any input is kept; None unless every input has a mask."""
+        masks = self._masks(inputs, mask)
+        if any(m is None for m in masks):
             return None
         return functools.reduce(np.logical_or, [np.asarray(m, bool) for m in masks])
+
+    def _masks(self, inputs: Any, mask: Any) -> list[Any]:
+        """One mask or None for each input.
+
+        Raises:
+            ValueError: unless both are lists of the same length.
+        """
+        if not isinstance(inputs, (list, tuple)) or not isinstance(mask, (list, tuple, type(None))):
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}" takes lists of inputs and masks; '
+                f"received {type(inputs).__name__} and {type(mask).__name__}."
+            )
+        masks = [None] * len(inputs) if mask is None else list(mask)
+        if len(masks) != len(inputs):
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}" takes one mask for each of its '
+                f"{len(inputs)} inputs; received {len(masks)}."
+            )
+        return masks
 
 
 class Add(Merge):
@@ -101,10 +120,17 @@ class Subtract(Merge):
 
 
 class Multiply(Merge):
-    """The product of the inputs, element by element."""
+    """The product of the inputs, element by element.
+
+    Masked steps of an input count as 1; steps that are masked in all of them give 0.
+    """
 
     def merge(self, inputs: list[Any]) -> Any:
-        return functools.reduce(operator.mul, inputs)
+        masks = [_kept(x) for x in inputs]
+        y = functools.reduce(operator.mul, map(_filled, inputs, masks))
+        if any(m is None for m in masks):
+            return y
+        return ops.where(functools.reduce(np.logical_or, masks), y, np.zeros((), y.dtype))
 
 
 class Average(Merge):
@@ -115,17 +141,17 @@ class Average(Merge):
 
 
 class Maximum(Merge):
-    """The largest of the inputs, element by element."""
+    """The largest of the inputs, element by element; masked steps of an input do not count."""
 
     def merge(self, inputs: list[Any]) -> Any:
-        return functools.reduce(ops.maximum, inputs)
+        return _reduce_kept(ops.maximum, inputs)
 
 
 class Minimum(Merge):
-    """The smallest of the inputs, element by element."""
+    """The smallest of the inputs, element by element; masked steps of an input do not count."""
 
     def merge(self, inputs: list[Any]) -> Any:
-        return functools.reduce(ops.minimum, inputs)
+        return _reduce_kept(ops.minimum, inputs)
 
 
 class Concatenate(Merge):
@@ -167,20 +193,19 @@ class Concatenate(Merge):
     def call(self, inputs: Any) -> Any:
         return ops.concatenate(inputs, axis=self.axis)
 
-    def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         """The masks joined along the axis; inputs without one are kept whole."""
-        masks = list(previous_mask or ())
+        masks = self._masks(inputs, mask)
         if all(m is None for m in masks):
             return None
         full = []
         for x, m in zip(inputs, masks, strict=True):
-            keep = np.ones(x.shape[:-1] if m is None else m.shape, bool) if m is None else m
-            keep = np.asarray(keep, bool)
-            full.append(
-                keep.reshape(keep.shape + (1,) * (x.ndim - keep.ndim)) & np.ones(x.shape, bool)
-            )
-        joined = np.concatenate(full, axis=self.axis)
-        return joined.all(axis=-1) if joined.ndim > 1 else joined
+            keep = np.asarray(True if m is None else m, bool)
+            if keep.ndim < x.ndim:
+                trailing = (1,) * (x.ndim - keep.ndim)
+                keep = np.broadcast_to(keep.reshape(keep.shape + trailing), x.shape)
+            full.append(keep)
+        return np.concatenate(full, axis=self.axis).any(axis=-1)
 
     def get_config(self) -> Config:
         return {**super().get_config(), "axis": self.axis}
@@ -229,7 +254,7 @@ class Dot(Merge):
             inputs[0], inputs[1], self._pair((inputs[0].ndim, inputs[1].ndim)), self.normalize
         )
 
-    def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         """None: the axis with the mask is gone."""
         return None
 
@@ -247,6 +272,30 @@ def _dot(x: Any, y: Any, axes: tuple[int, int], normalize: bool) -> Any:
     result = [c for c in left if c != "y"] + [c for c in right if c not in ("y", "z")]
     out = ops.einsum(f"{''.join(left)},{''.join(right)}->{''.join(result)}", x, y)
     return out if out.ndim > 1 else ops.expand_dims(out, -1)
+
+
+def _kept(x: Any) -> Any:
+    """The mask of an input with one more axis, for its features; None without a mask."""
+    mask = getattr(x, "mask", None)
+    return None if mask is None else np.asarray(mask, bool)[..., None]
+
+
+def _filled(x: Any, kept: Any) -> Any:
+    return x if kept is None else ops.where(kept, x, np.ones((), x.dtype))
+
+
+def _reduce_kept(function: Any, inputs: list[Any]) -> Any:
+    """The inputs merged one after the other; where one of a pair is masked, the other is taken."""
+    y, kept = inputs[0], _kept(inputs[0])
+    for x in inputs[1:]:
+        also = _kept(x)
+        if also is not None:
+            x = ops.where(also, x, y)
+        if kept is not None:
+            y = ops.where(kept, y, x)
+        kept = None if kept is None or also is None else kept | also
+        y = function(y, x)
+    return y
 
 
 def _with_rank(x: Any, rank: int) -> Any:

@@ -11,7 +11,7 @@ from picodl import constraints, initializers, ops, regularizers
 from picodl.layers.base import Layer
 from picodl.layers.checks import fraction, int_of, known_axis, positive_integer
 from picodl.layers.input_spec import InputSpec
-from picodl.typing import Config, Shape
+from picodl.typing import Array, Config, Shape
 
 
 class Scaled(Layer):
@@ -171,12 +171,18 @@ class BatchNormalization(Scaled):
         self.renorm = renorm
         self.renorm_clipping = renorm_clipping
         self.renorm_momentum = fraction(self, "renorm_momentum", renorm_momentum)
-        for key in renorm_clipping or {}:
+        bounds = renorm_clipping or {}
+        for key in bounds:
             if key not in ("rmax", "rmin", "dmax"):
                 raise ValueError(
                     f'BatchNormalization layer "{self.name}": renorm_clipping has the keys rmax, '
                     f"rmin and dmax; received {key!r}."
                 )
+        if bounds.get("dmax", 0) < 0 or bounds.get("rmin", 0) > bounds.get("rmax", np.inf):
+            raise ValueError(
+                f'BatchNormalization layer "{self.name}": renorm_clipping needs rmin <= rmax and '
+                f"dmax >= 0; received {bounds}."
+            )
 
     def build(self, input_shape: Shape) -> None:
         n = known_axis(self, input_shape, _axis_of(self, self.axis, input_shape))
@@ -184,26 +190,29 @@ class BatchNormalization(Scaled):
         self.moving_mean = self._state("moving_mean", n, self.moving_mean_initializer)
         self.moving_variance = self._state("moving_variance", n, self.moving_variance_initializer)
         if self.renorm:
-            self.moving_stddev = self._state("moving_stddev", n, "ones")
-            self.renorm_mean = self._state("renorm_mean", n, "zeros")
-            self.renorm_stddev = self._state("renorm_stddev", n, "ones")
+            self.moving_stddev = self._state("moving_stddev", n, self._first_stddev)
+            self.renorm_mean = self._state("renorm_mean", n, self.moving_mean_initializer)
+            self.renorm_stddev = self._state("renorm_stddev", n, self._first_stddev)
         self.input_spec = InputSpec(ndim=len(input_shape), axes={self.axis: n})
+
+    def _first_stddev(self, shape: Any, dtype: Any = None) -> Array:
+        return np.sqrt(np.asarray(self.moving_variance_initializer(shape, dtype=dtype)))
 
     def _state(self, name: str, n: int, initializer: Any) -> Any:
         return self.add_weight((n,), initializer, trainable=False, autocast=False, name=name)
 
-    def call(self, x: Any, training: bool = False, mask: Any = None) -> Any:
+    def call(self, inputs: Any, training: bool = False, mask: Any = None) -> Any:
         if not (training and self.trainable):
             mean, variance = self.moving_mean, self.moving_variance
             return ops.batch_normalization(
-                x, mean, variance, self.axis, self.beta, self.gamma, self.epsilon
+                inputs, mean, variance, self.axis, self.beta, self.gamma, self.epsilon
             )
         if mask is not None or self.renorm:
-            return self._composed(x, mask)
-        last = self.axis in (-1, x.ndim - 1)
-        moved = x if last else ops.moveaxis(x, self.axis, -1)
+            return self._composed(inputs, mask)
+        last = self.axis in (-1, inputs.ndim - 1)
+        moved = inputs if last else ops.moveaxis(inputs, self.axis, -1)
         y, mean, variance = ops.normalize_batch(moved, self.gamma, self.beta, self.epsilon)
-        if x.data.size:  # an empty batch tells nothing
+        if inputs.data.size:  # an empty batch tells nothing
             self._follow(self.moving_mean, mean, self.momentum)
             self._follow(self.moving_variance, variance, self.momentum)
         return y if last else ops.moveaxis(y, -1, self.axis)
@@ -229,14 +238,19 @@ class BatchNormalization(Scaled):
             gamma, beta = self._renormalized(mean, variance)
         y = ops.batch_normalization(x, mean, variance, axis, beta, gamma, self.epsilon)
         self._follow(self.moving_mean, mean, self.momentum)
-        self._follow(self.moving_variance, variance, self.momentum)
+        if self.renorm:  # which follows the standard deviation instead
+            moving = np.maximum(self.moving_stddev.data**2 - self.epsilon, 0)
+            self.moving_variance.assign(moving)
+        else:
+            self._follow(self.moving_variance, variance, self.momentum)
         return y
 
     def _renormalized(self, mean: Any, variance: Any) -> tuple[Any, Any]:
         """gamma and beta with the correction r and d, through which nothing flows back."""
         stddev = np.sqrt(variance.data + self.epsilon)
-        r = stddev / self.renorm_stddev.data
-        d = (mean.data - self.renorm_mean.data) / self.renorm_stddev.data
+        known = np.maximum(self.renorm_stddev.data, self.epsilon**0.5)  # not 0 early in training
+        r = stddev / known
+        d = (mean.data - self.renorm_mean.data) / known
         clipping = self.renorm_clipping or {}
         r = np.clip(r, clipping.get("rmin", 0), clipping.get("rmax", np.inf)).astype(r.dtype)
         if "dmax" in clipping:
@@ -322,6 +336,7 @@ class LayerNormalization(Scaled):
         )
         many = isinstance(axis, (list, tuple))
         self.axis: Any = [one_axis(self, a) for a in axis] if many else one_axis(self, axis)  # type: ignore[union-attr]
+        self.autocast = self.autocast and not self._rounds  # float16 could not hold large inputs
 
     def build(self, input_shape: Shape) -> None:
         given = self.axis if isinstance(self.axis, list) else [self.axis]
@@ -330,8 +345,9 @@ class LayerNormalization(Scaled):
         if isinstance(self.axis, list):
             self.axis = axes
 
-    def call(self, x: Any) -> Any:
-        return ops.layer_normalization(x, self.gamma, self.beta, self.axis, self.epsilon)
+    def call(self, inputs: Any) -> Any:
+        y = ops.layer_normalization(inputs, self.gamma, self.beta, self.axis, self.epsilon)
+        return ops.cast(y, self._dtype) if self._rounds else y
 
     def get_config(self) -> Config:
         return {**super().get_config(), "axis": self.axis}
@@ -381,6 +397,7 @@ class GroupNormalization(Scaled):
         )
         self.groups = groups if groups == -1 else positive_integer(self, "groups", groups)
         self.axis = one_axis(self, axis)
+        self.autocast = self.autocast and not self._rounds  # float16 could not hold large inputs
 
     def build(self, input_shape: Shape) -> None:
         n = known_axis(self, input_shape, _axis_of(self, self.axis, input_shape))
@@ -394,11 +411,12 @@ class GroupNormalization(Scaled):
         self.add_scale((n,))
         self.input_spec = InputSpec(ndim=len(input_shape), axes={self.axis: n})
 
-    def call(self, x: Any) -> Any:
-        last = self.axis in (-1, x.ndim - 1)
-        x = x if last else ops.moveaxis(x, self.axis, -1)
-        y = ops.group_normalization(x, self.groups, self.gamma, self.beta, self.epsilon)
-        return y if last else ops.moveaxis(y, -1, self.axis)
+    def call(self, inputs: Any) -> Any:
+        last = self.axis in (-1, inputs.ndim - 1)
+        inputs = inputs if last else ops.moveaxis(inputs, self.axis, -1)
+        y = ops.group_normalization(inputs, self.groups, self.gamma, self.beta, self.epsilon)
+        y = y if last else ops.moveaxis(y, -1, self.axis)
+        return ops.cast(y, self._dtype) if self._rounds else y
 
     def get_config(self) -> Config:
         return {**super().get_config(), "groups": self.groups, "axis": self.axis}
@@ -429,8 +447,8 @@ class RMSNormalization(Layer):
         shape = tuple(known_axis(self, input_shape, a) for a in axes)
         self.scale = self.add_weight(shape, "ones", name="scale")
 
-    def call(self, x: Any) -> Any:
-        return ops.rms_normalization(x, self.scale, self.axis, self.epsilon)
+    def call(self, inputs: Any) -> Any:
+        return ops.rms_normalization(inputs, self.scale, self.axis, self.epsilon)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
@@ -450,17 +468,17 @@ class UnitNormalization(Layer):
     array([[0.6, 0.8]], dtype=float32)
     """
 
+    built = True
     supports_masking = True
 
     def __init__(self, axis: int | Sequence[int] = -1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         many = isinstance(axis, (list, tuple))
         self.axis: Any = [one_axis(self, a) for a in axis] if many else one_axis(self, axis)  # type: ignore[union-attr]
-        self.built = True
 
-    def call(self, x: Any) -> Any:
-        squares = ops.sum(x * x, self.axis, keepdims=True)
-        return x * ops.rsqrt(ops.maximum(squares, 1e-24))
+    def call(self, inputs: Any) -> Any:
+        squares = ops.sum(inputs * inputs, self.axis, keepdims=True)
+        return inputs * ops.rsqrt(ops.maximum(squares, 1e-24))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape

@@ -22,13 +22,13 @@ class SpatialLayer(Layer):
         data_format: "channels_last" or "channels_first". Defaults to the global setting.
     """
 
+    built = True
     rank = 0
 
     def __init__(self, data_format: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.data_format = config.standardize_data_format(data_format)
         self.input_spec = InputSpec(ndim=self.rank + 2)
-        self.built = True
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -120,8 +120,8 @@ class MaxPooling(Pooling):
     ) -> None:
         super().__init__(pool_size, strides, padding, data_format, name, **kwargs)
 
-    def call(self, x: Any) -> Any:
-        return ops.max_pool(x, self.pool_size, self.strides, self.padding, self.data_format)
+    def call(self, inputs: Any) -> Any:
+        return ops.max_pool(inputs, self.pool_size, self.strides, self.padding, self.data_format)
 
 
 class MaxPooling1D(MaxPooling):
@@ -150,8 +150,10 @@ class MaxPooling3D(MaxPooling):
 class AveragePooling(Pooling):
     """The mean of each window; see `Pooling` for the arguments."""
 
-    def call(self, x: Any) -> Any:
-        return ops.average_pool(x, self.pool_size, self.strides, self.padding, self.data_format)
+    def call(self, inputs: Any) -> Any:
+        return ops.average_pool(
+            inputs, self.pool_size, self.strides, self.padding, self.data_format
+        )
 
 
 class AveragePooling1D(AveragePooling):
@@ -206,8 +208,8 @@ class GlobalPooling(SpatialLayer):
 class GlobalMaxPooling(GlobalPooling):
     """The largest element of each channel; see `GlobalPooling` for the arguments."""
 
-    def call(self, x: Any) -> Any:
-        return ops.max(x, self.axes, self.keepdims)
+    def call(self, inputs: Any) -> Any:
+        return ops.max(inputs, self.axes, self.keepdims)
 
 
 class GlobalMaxPooling1D(GlobalMaxPooling):
@@ -231,8 +233,8 @@ class GlobalMaxPooling3D(GlobalMaxPooling):
 class GlobalAveragePooling(GlobalPooling):
     """The mean of each channel; see `GlobalPooling` for the arguments."""
 
-    def call(self, x: Any) -> Any:
-        return ops.mean(x, self.axes, self.keepdims)
+    def call(self, inputs: Any) -> Any:
+        return ops.mean(inputs, self.axes, self.keepdims)
 
 
 class GlobalAveragePooling1D(GlobalAveragePooling):
@@ -249,15 +251,15 @@ class GlobalAveragePooling1D(GlobalAveragePooling):
     rank = 1
     supports_masking = True
 
-    def call(self, x: Any, mask: Any = None) -> Any:
+    def call(self, inputs: Any, mask: Any = None) -> Any:
         if mask is None:
-            return super().call(x)
+            return super().call(inputs)
         axis = self.axes[0]
-        kept = ops.expand_dims(ops.cast(mask, x.dtype), 3 - axis)
+        kept = ops.expand_dims(ops.cast(mask, inputs.dtype), 3 - axis)
         count = ops.maximum(ops.sum(kept, axis, self.keepdims), 1)
-        return ops.sum(x * kept, axis, self.keepdims) / count
+        return ops.sum(inputs * kept, axis, self.keepdims) / count
 
-    def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         return None
 
 
@@ -303,8 +305,8 @@ class AdaptivePooling(SpatialLayer):
 class AdaptiveAveragePooling(AdaptivePooling):
     """The means of windows that cover the input evenly; see `AdaptivePooling`."""
 
-    def call(self, x: Any) -> Any:
-        return ops.adaptive_average_pool(x, self.output_size, self.data_format)
+    def call(self, inputs: Any) -> Any:
+        return ops.adaptive_average_pool(inputs, self.output_size, self.data_format)
 
 
 class AdaptiveAveragePooling1D(AdaptiveAveragePooling):
@@ -322,8 +324,8 @@ class AdaptiveAveragePooling2D(AdaptiveAveragePooling):
 class AdaptiveMaxPooling(AdaptivePooling):
     """The maxima of windows that cover the input evenly; see `AdaptivePooling`."""
 
-    def call(self, x: Any) -> Any:
-        return ops.adaptive_max_pool(x, self.output_size, self.data_format)
+    def call(self, inputs: Any) -> Any:
+        return ops.adaptive_max_pool(inputs, self.output_size, self.data_format)
 
 
 class AdaptiveMaxPooling1D(AdaptiveMaxPooling):

@@ -83,12 +83,12 @@ class SinePositionEncoding(Layer):
     [[[0.0, 1.0], [0.8399999737739563, 0.5400000214576721]]]
     """
 
+    built = True
     supports_masking = True
 
     def __init__(self, max_wavelength: float = 10000, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.max_wavelength = max_wavelength
-        self.built = True
 
     def call(self, inputs: Any, start_index: int = 0) -> Any:
         _, steps, n = inputs.shape
@@ -122,6 +122,7 @@ class RotaryEmbedding(Layer):
     arXiv:2104.09864.
     """
 
+    built = True
     supports_masking = True
 
     def __init__(
@@ -137,7 +138,6 @@ class RotaryEmbedding(Layer):
         self.scaling_factor = scaling_factor
         self.sequence_axis = sequence_axis
         self.feature_axis = feature_axis
-        self.built = True
 
     def call(self, inputs: Any, start_index: int = 0) -> Any:
         rank = len(inputs.shape)
@@ -196,13 +196,13 @@ class AlibiBias(Layer):
     [[0.0, -0.5, -1.0], [-0.5, 0.0, -0.5], [-1.0, -0.5, 0.0]]
     """
 
+    built = True
     supports_masking = True
 
     def __init__(self, alibi_bias_max: float = 8, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.alibi_bias_max = alibi_bias_max
         self.input_spec = InputSpec(ndim=4)
-        self.built = True
 
     def slopes(self, num_heads: int) -> Array:
         """The slope of each head, (heads,).
@@ -282,7 +282,7 @@ class TokenAndPositionEmbedding(Layer):
         tokens = self.token_embedding(inputs)
         return tokens + self.position_embedding(tokens, start_index=start_index)
 
-    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         return self.token_embedding.compute_mask(inputs)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:

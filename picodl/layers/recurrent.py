@@ -227,8 +227,8 @@ class RNN(Layer):
 
     # ---------------------------------------------------------------- shapes and config
 
-    def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
-        mask = previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        mask = mask[0] if isinstance(mask, (list, tuple)) else mask
         mask = mask if self.return_sequences else None
         if self.return_state:
             return [mask] + [None] * len(as_list(self.cell.state_size))

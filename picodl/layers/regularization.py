@@ -11,7 +11,7 @@ import numpy as np
 from picodl import ops, random, regularizers
 from picodl.layers.activation import not_negative
 from picodl.layers.base import Layer
-from picodl.layers.checks import fraction
+from picodl.layers.checks import fraction, int_of
 from picodl.typing import Config
 
 
@@ -22,13 +22,13 @@ class RandomLayer(Layer):
         seed: an integer repeats the draws; None takes the next automatic seed.
     """
 
+    built = True
     supports_masking = True
 
     def __init__(self, seed: int | None = None, draws: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.seed = seed
         self.seed_generator = random.SeedGenerator(seed) if draws else None
-        self.built = True
 
     def rng(self) -> np.random.Generator:
         """The generator of the next draw."""
@@ -66,7 +66,7 @@ class Dropout(RandomLayer):
         draws = isinstance(rate, (int, float)) and rate > 0
         super().__init__(seed, draws, **kwargs)
         self.rate = fraction(self, "rate", rate)
-        self.noise_shape = None if noise_shape is None else tuple(noise_shape)
+        self.noise_shape = _noise_shape(self, noise_shape)
 
     def call(self, inputs: Any, training: bool = False) -> Any:
         if not training or self.rate == 0:
@@ -79,6 +79,18 @@ class Dropout(RandomLayer):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "rate": self.rate, "noise_shape": self.noise_shape}
+
+
+def _noise_shape(layer: Layer, shape: Any) -> tuple[int | None, ...] | None:
+    if shape is None:
+        return None
+    listed = isinstance(shape, (list, tuple))
+    if not listed or any(n is not None and (int_of(n) is None or n < 1) for n in shape):
+        raise ValueError(
+            f'{type(layer).__name__} layer "{layer.name}": noise_shape must list positive '
+            f"integers, or None for the input's size; received {shape!r}."
+        )
+    return tuple(shape)
 
 
 class GaussianNoise(RandomLayer):
@@ -152,7 +164,7 @@ class AlphaDropout(RandomLayer):
     ) -> None:
         super().__init__(seed, **kwargs)
         self.rate = fraction(self, "rate", rate)
-        self.noise_shape = None if noise_shape is None else tuple(noise_shape)
+        self.noise_shape = _noise_shape(self, noise_shape)
 
     def call(self, inputs: Any, training: bool = False) -> Any:
         if not training or self.rate == 0:
@@ -179,13 +191,13 @@ class ActivityRegularization(Layer):
         l1, l2: the factors, not negative.
     """
 
+    built = True
     supports_masking = True
 
     def __init__(self, l1: float = 0.0, l2: float = 0.0, **kwargs: Any) -> None:
         super().__init__(activity_regularizer=regularizers.L1L2(l1, l2), **kwargs)
         self.l1 = l1
         self.l2 = l2
-        self.built = True
 
     def call(self, inputs: Any) -> Any:
         return inputs

@@ -30,11 +30,11 @@ class UpSampling(SpatialLayer):
         super().__init__(data_format, **kwargs)
         self.size = sizes(self, "size", size, self.rank)
 
-    def call(self, x: Any) -> Any:
+    def call(self, inputs: Any) -> Any:
         for axis, times in zip(self.axes, self.size, strict=True):
             if times > 1:
-                x = ops.repeat(x, times, axis)
-        return x
+                inputs = ops.repeat(inputs, times, axis)
+        return inputs
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         pairs = zip(self.axes, self.size, strict=True)
@@ -93,11 +93,11 @@ class UpSampling2D(UpSampling):
         methods = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
         self.interpolation = choice(self, "interpolation", interpolation, methods)
 
-    def call(self, x: Any) -> Any:
+    def call(self, inputs: Any) -> Any:
         if self.interpolation == "nearest":
-            return super().call(x)
-        new = [x.shape[a] * k for a, k in zip(self.axes, self.size, strict=True)]
-        return resize(x, new, self.interpolation, data_format=self.data_format)
+            return super().call(inputs)
+        new = [inputs.shape[a] * k for a, k in zip(self.axes, self.size, strict=True)]
+        return resize(inputs, new, self.interpolation, data_format=self.data_format)
 
     def get_config(self) -> Config:
         return {**super().get_config(), "interpolation": self.interpolation}
@@ -178,11 +178,11 @@ class Padding(Borders):
         self.mode = choice(self, "mode", mode, modes)
         self.padding = self.borders
 
-    def call(self, x: Any) -> Any:
+    def call(self, inputs: Any) -> Any:
         first = self.axes[0]
-        rest = len(x.shape) - first - self.rank
+        rest = len(inputs.shape) - first - self.rank
         widths = [(0, 0)] * first + list(self.borders) + [(0, 0)] * rest
-        return ops.pad(x, widths, self.mode)
+        return ops.pad(inputs, widths, self.mode)
 
     def get_config(self) -> Config:
         return {**super().get_config(), "padding": self.padding, "mode": self.mode}
@@ -266,12 +266,12 @@ class Cropping(Borders):
         super().__init__(cropping, "cropping", data_format, **kwargs)
         self.cropping = self.borders
 
-    def call(self, x: Any) -> Any:
-        self.compute_output_shape(x.shape)
+    def call(self, inputs: Any) -> Any:
+        self.compute_output_shape(inputs.shape)
         inside = [slice(None)] * self.axes[0]
         pairs = zip(self.axes, self.borders, strict=True)
-        inside += [slice(before, x.shape[axis] - after) for axis, (before, after) in pairs]
-        return x[tuple(inside)]
+        inside += [slice(before, inputs.shape[axis] - after) for axis, (before, after) in pairs]
+        return inputs[tuple(inside)]
 
     def size_of(self, n: int, border: int, input_shape: Shape) -> int:
         if border >= n:

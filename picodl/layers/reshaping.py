@@ -8,7 +8,7 @@ from typing import Any
 
 from picodl import config, ops
 from picodl.layers.base import Layer
-from picodl.layers.checks import positive_integer
+from picodl.layers.checks import int_of, positive_integer
 from picodl.layers.input_spec import InputSpec
 from picodl.layers.shapes import as_shape
 from picodl.typing import Config, Shape
@@ -23,16 +23,17 @@ class Flatten(Layer):
     Shapes: (batch, ...) -> (batch, product of the rest); (batch,) -> (batch, 1).
     """
 
+    built = True
+
     def __init__(self, data_format: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.data_format = config.standardize_data_format(data_format)
-        self.built = True
 
-    def call(self, x: Any) -> Any:
-        if self.data_format == "channels_first" and x.ndim > 2:
-            x = ops.transpose(x, (0, *range(2, x.ndim), 1))
-        n = math.prod(x.shape[1:])
-        return x if x.ndim == 2 else ops.reshape(x, (x.shape[0], n))
+    def call(self, inputs: Any) -> Any:
+        if self.data_format == "channels_first" and inputs.ndim > 2:
+            inputs = ops.transpose(inputs, (0, *range(2, inputs.ndim), 1))
+        n = math.prod(inputs.shape[1:])
+        return inputs if inputs.ndim == 2 else ops.reshape(inputs, (inputs.shape[0], n))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         rest = input_shape[1:]
@@ -52,18 +53,20 @@ class Reshape(Layer):
         ValueError: if the number of elements does not fit.
     """
 
+    built = True
+
     def __init__(self, target_shape: Sequence[int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.target_shape = as_shape(target_shape)
-        if sum(n == -1 for n in self.target_shape) > 1:
+        unknown = sum(n == -1 for n in self.target_shape)
+        if unknown > 1 or any(int_of(n) is None or n < -1 for n in self.target_shape):
             raise ValueError(
-                f'Reshape layer "{self.name}": only one size may be -1; received '
-                f"{self.target_shape}."
+                f'Reshape layer "{self.name}" expects sizes, of which one may be -1; received '
+                f"target_shape={target_shape!r}."
             )
-        self.built = True
 
-    def call(self, x: Any) -> Any:
-        return ops.reshape(x, (x.shape[0], *self._sizes(tuple(x.shape))))
+    def call(self, inputs: Any) -> Any:
+        return ops.reshape(inputs, (inputs.shape[0], *self._sizes(tuple(inputs.shape))))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], *self._sizes(input_shape))
@@ -97,6 +100,8 @@ class Permute(Layer):
         ValueError: unless dims holds 1, 2, ... each once.
     """
 
+    built = True
+
     def __init__(self, dims: Sequence[int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.dims = as_shape(dims)
@@ -106,10 +111,9 @@ class Permute(Layer):
                 f"each once; received {dims!r}. The batch axis does not count."
             )
         self.input_spec = InputSpec(ndim=len(self.dims) + 1)
-        self.built = True
 
-    def call(self, x: Any) -> Any:
-        return ops.transpose(x, (0, *self.dims))
+    def call(self, inputs: Any) -> Any:
+        return ops.transpose(inputs, (0, *self.dims))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], *(input_shape[d] for d in self.dims))
@@ -127,14 +131,15 @@ class RepeatVector(Layer):
     Shapes: (batch, features) -> (batch, n, features).
     """
 
+    built = True
+
     def __init__(self, n: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.n = positive_integer(self, "n", n)
         self.input_spec = InputSpec(ndim=2)
-        self.built = True
 
-    def call(self, x: Any) -> Any:
-        return ops.repeat(ops.expand_dims(x, 1), self.n, 1)
+    def call(self, inputs: Any) -> Any:
+        return ops.repeat(ops.expand_dims(inputs, 1), self.n, 1)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], self.n, *input_shape[1:])

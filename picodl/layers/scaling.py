@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from picodl import config
 from picodl.layers.base import Layer
+from picodl.layers.categories import batches
 from picodl.tensor import as_array
 from picodl.typing import Array, Config, Shape
 
@@ -17,20 +19,24 @@ class Rescaling(Layer):
     """y = x * scale + offset.
 
     Args:
-        scale, offset: numbers, or arrays that broadcast over the input.
+        scale, offset: numbers, or arrays that broadcast over the input; with images in the global
+            format "channels_first" one number for each channel is understood as such.
     """
 
+    built = True
     supports_masking = True
 
     def __init__(self, scale: Any, offset: Any = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.scale = scale
         self.offset = offset
-        self.built = True
 
-    def call(self, x: Any) -> Any:
+    def call(self, inputs: Any) -> Any:
         dtype = self.compute_dtype
-        return _as_float(x, dtype) * np.asarray(self.scale, dtype) + np.asarray(self.offset, dtype)
+        scale, offset = np.asarray(self.scale, dtype), np.asarray(self.offset, dtype)
+        if config.image_data_format() == "channels_first":
+            scale, offset = (a[:, None, None] if a.ndim == 1 else a for a in (scale, offset))
+        return _as_float(inputs, dtype) * scale + offset
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
@@ -123,7 +129,7 @@ class Normalization(Layer):
         """Learn mean and variance (of the population) from data, forgetting earlier statistics.
 
         Args:
-            data: an array, or an iterable of batches.
+            data: an array, a list of arrays, each a batch, or another iterable of batches.
             batch_size: accepted; an array is read at once.
             steps: how many batches of an iterable to read. Defaults to all.
 
@@ -157,13 +163,13 @@ class Normalization(Layer):
         self.adapt_mean.assign(mean)
         self.adapt_variance.assign(square / total)
 
-    def call(self, x: Any) -> Any:
+    def call(self, inputs: Any) -> Any:
         dtype = self.compute_dtype
         mean = self._statistic("mean").astype(dtype, copy=False)  # type: ignore[union-attr]
         variance = self._statistic("variance")
         scale = np.maximum(np.sqrt(variance), 1e-7).astype(dtype, copy=False)  # type: ignore[arg-type]
-        x = _as_float(x, dtype)
-        return x * scale + mean if self.invert else (x - mean) / scale
+        inputs = _as_float(inputs, dtype)
+        return inputs * scale + mean if self.invert else (inputs - mean) / scale
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
@@ -183,13 +189,14 @@ def _axes(axis: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def _batches(data: Any, steps: int | None) -> Any:
-    if hasattr(data, "__array__") or isinstance(data, (list, tuple)):
+    rows = isinstance(data, (list, tuple)) and not any(
+        isinstance(part, tuple) or getattr(part, "ndim", 0) for part in data
+    )
+    if rows or hasattr(data, "__array__"):
         yield as_array(np.asarray(data))
         return
-    for number, batch in enumerate(data):
-        if steps is not None and number >= steps:
-            return
-        yield as_array(batch[0] if isinstance(batch, (list, tuple)) else batch)
+    for batch in batches(data, steps):
+        yield as_array(batch[0] if isinstance(batch, list) else batch)
 
 
 def _as_float(x: Any, dtype: str) -> Any:

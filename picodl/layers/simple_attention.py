@@ -27,7 +27,8 @@ class Attention(Layer):
         a query whose keys are all masked gives the mean of the values.
 
     Weights: scale () with use_scale, concat_score_weight () with "concat".
-    Shapes: query (batch, T, n), value (batch, S, m), key (batch, S, n) -> (batch, T, m).
+    Shapes: query (batch, ..., T, n), value (batch, ..., S, m), key (batch, ..., S, n) ->
+        (batch, ..., T, m); masks have these shapes without the last axis.
     Reference: Luong et al., 2015, "Effective Approaches to Attention-based Neural Machine
     Translation", arXiv:1508.04025.
 
@@ -75,9 +76,9 @@ class Attention(Layer):
         key = more[0] if more else value
         query_mask, value_mask = self._masks(mask, query, value)
         scores = self._scores(query, key)
-        hidden = None if value_mask is None else ~value_mask[:, None, :]
+        hidden = None if value_mask is None else ~value_mask[..., None, :]
         if use_causal_mask:
-            later = ~np.tri(query.shape[1], value.shape[1], dtype=bool)[None]
+            later = ~np.tri(query.shape[-2], value.shape[-2], dtype=bool)
             hidden = later if hidden is None else hidden | later
         if hidden is not None:
             far = 65504.0 if self._dtype == np.float16 else 1e9
@@ -87,39 +88,43 @@ class Attention(Layer):
             weights = ops.dropout(weights, self.dropout, random.generator(self.seed_generator))
         y = ops.matmul(weights, value)
         if query_mask is not None:
-            y = y * query_mask[:, :, None]
+            y = y * query_mask[..., None]
         return (y, weights) if return_attention_scores else y
 
     def _scores(self, query: Any, key: Any) -> Any:
-        """(batch, T, S)."""
+        """(batch, ..., T, S)."""
         if self.score_mode == "dot":
-            scores = ops.matmul(query, ops.transpose(key, (0, 2, 1)))
+            scores = ops.matmul(query, ops.swapaxes(key, -2, -1))
             return scores if self.scale is None else scores * self.scale
-        pairs = ops.expand_dims(query, 2) + ops.expand_dims(key, 1)
+        pairs = ops.expand_dims(query, -2) + ops.expand_dims(key, -3)
         if self.scale is not None:
             pairs = self.scale * pairs
         return self.concat_score_weight * ops.sum(ops.tanh(pairs), axis=-1)
 
     def _masks(self, mask: Any, query: Any, value: Any) -> tuple[Any, Any]:
-        given = list(mask) if isinstance(mask, (list, tuple)) else [mask]
-        if not isinstance(mask, (list, tuple)) and mask is not None:
-            raise ValueError(
-                f'{type(self).__name__} layer "{self.name}" expects mask=[query_mask, value_mask], '
-                f"but received {type(mask).__name__}."
-            )
+        self._check_masks(mask)
         found = []
         for m, x, name in zip(
-            (*given, None, None), (query, value), ("query", "value"), strict=False
+            mask or (None, None), (query, value), ("query", "value"), strict=False
         ):
             if m is not None:
                 m = np.asarray(m).astype(bool)
-                if m.shape != tuple(x.shape[:2]):
+                if m.shape != tuple(x.shape[:-1]):
                     raise ValueError(
                         f'{type(self).__name__} layer "{self.name}" expects a mask of shape '
-                        f"{tuple(x.shape[:2])} for the {name}, but received {m.shape}."
+                        f"{tuple(x.shape[:-1])} for the {name}, but received {m.shape}."
                     )
             found.append(m)
         return found[0], found[1]
+
+    def _check_masks(self, mask: Any) -> None:
+        listed = isinstance(mask, (list, tuple))
+        if mask is not None and not (listed and len(mask) in (2, 3)):
+            received = f"{len(mask)} of them" if listed else type(mask).__name__
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}" expects mask=[query_mask, value_mask], '
+                f"but received {received}."
+            )
 
     def _check_shapes(self, shapes: Any) -> None:
         several = isinstance(shapes, (list, tuple)) and all(
@@ -132,22 +137,21 @@ class Attention(Layer):
             )
         query, value, *more = (tuple(s) for s in shapes)
         key = more[0] if more else value
-        if any(len(s) != 3 for s in (query, value, key)):
+        if len(query) < 3 or len(query) != len(value) or len(value) != len(key):
             raise ValueError(
-                f'{type(self).__name__} layer "{self.name}" expects inputs of shape (batch, steps, '
-                f"features), but received {query}, {value} and {key}."
+                f'{type(self).__name__} layer "{self.name}" expects inputs of shape (batch, ..., '
+                f"steps, features), but received {query}, {value} and {key}."
             )
-        if _differ(key[1], value[1]) or _differ(query[2], key[2]):
+        if _differ(key[-2], value[-2]) or _differ(query[-1], key[-1]):
             raise ValueError(
                 f'{type(self).__name__} layer "{self.name}": key and value must have the same '
                 "length, query and key the same size; received query "
                 f"{query}, value {value}, key {key}."
             )
 
-    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        if isinstance(previous_mask, (list, tuple)):
-            return previous_mask[0]
-        return None
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        self._check_masks(mask)
+        return None if mask is None else mask[0]
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         query, value, *_ = input_shape
@@ -191,7 +195,7 @@ class AdditiveAttention(Attention):
             self.scale = self.add_weight((input_shape[0][-1],), "glorot_uniform", name="scale")
 
     def _scores(self, query: Any, key: Any) -> Any:
-        y = ops.tanh(ops.expand_dims(query, 2) + ops.expand_dims(key, 1))
+        y = ops.tanh(ops.expand_dims(query, -2) + ops.expand_dims(key, -3))
         return ops.sum(y if self.scale is None else self.scale * y, axis=-1)
 
     def get_config(self) -> Config:

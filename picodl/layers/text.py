@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from picodl.layers.categories import Preprocessing, as_texts
+from picodl.layers.categories import Preprocessing, as_texts, batches
 from picodl.layers.checks import choice, positive_integer
 from picodl.layers.lookup import StringLookup, without_paths
 from picodl.tensor import Tensor
@@ -107,10 +107,8 @@ class TextVectorization(Preprocessing):
         texts = hasattr(data, "shape") or (
             isinstance(data, (list, tuple)) and all(isinstance(t, (str, bytes)) for t in data)
         )
-        for number, batch in enumerate([data] if texts else data):
-            if steps is not None and number >= steps:
-                break
-            self.update_state(batch[0] if isinstance(batch, tuple) else batch)
+        for batch in [data] if texts else batches(data, steps):
+            self.update_state(batch)
         self.finalize_state()
 
     def update_state(self, data: Any) -> None:
@@ -163,7 +161,9 @@ class TextVectorization(Preprocessing):
         )
 
         def cut(text: str) -> list[str]:
-            tokens = [str(token) for token in split(standardize(text))]
+            clean = standardize(np.str_(text))  # a str to Python, an array to functions of numpy
+            clean = clean.item() if isinstance(clean, np.ndarray) else clean
+            tokens = [str(token) for token in split(clean)]
             if self._sizes == (1,):
                 return tokens
             return [
@@ -178,7 +178,7 @@ class TextVectorization(Preprocessing):
         single = np.ndim(inputs.data if isinstance(inputs, Tensor) else inputs) == 0
         if self.output_mode == "int":
             longest = max((len(row) for row in ids), default=0)
-            y = padded(ids, self.output_sequence_length or longest)
+            y = self.lookup.encoded(padded(ids, self.output_sequence_length or longest))
         else:
             y = np.stack([self.lookup.encoded(row) for row in ids]) if ids else np.zeros((0, 0))
         return Tensor(y[0] if single else y)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from picodl import ops, tree
 from picodl.layers.base import Layer
 from picodl.layers.checks import choice
@@ -20,7 +22,9 @@ class TimeDistributed(Wrapper):
     Args:
         layer: any layer for one step.
 
-    Shapes: (batch, T, ...) -> (batch, T, ...): the layer sees (batch * T, ...).
+    Call: (inputs, training=False, mask=None); a layer that takes a mask gets that of its steps.
+    Shapes: (batch, T, ...) -> (batch, T, ...): the layer sees (batch * T, ...); mask (batch, T,
+        ...).
 
     >>> import numpy as np
     >>> from picodl.layers.dense import Dense
@@ -38,13 +42,21 @@ class TimeDistributed(Wrapper):
         self._check_shape(input_shape)
         super().build((input_shape[0], *input_shape[2:]))
 
-    def call(self, inputs: Any, mask: Any = None, training: bool = False) -> Any:
+    def call(self, inputs: Any, training: bool = False, mask: Any = None) -> Any:
         batch, steps, *rest = inputs.shape
+        signature = CallSignature.of(type(self.layer))
         given: Config = {}
-        if CallSignature.of(type(self.layer)).training:
+        if signature.training:
             given["training"] = training
-        if mask is not None and mask.ndim > 2:  # one for each step
-            given["mask"] = mask.reshape(batch * steps, *mask.shape[2:])
+        if mask is not None:
+            mask = np.asarray(mask)
+            if mask.shape[:2] != (batch, steps):
+                raise ValueError(
+                    f'TimeDistributed layer "{self.name}" expects a mask of shape '
+                    f"{(batch, steps)}, with more axes or without, but received {mask.shape}."
+                )
+            if signature.mask:
+                given["mask"] = mask.reshape(batch * steps, *mask.shape[2:])
         y = self.layer(ops.reshape(inputs, (batch * steps, *rest)), **given)
         return tree.map_structure(lambda t: ops.reshape(t, (batch, steps, *t.shape[1:])), y)
 
@@ -190,8 +202,8 @@ class Bidirectional(Layer):
 
     reset_state = reset_states
 
-    def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
-        mask = previous_mask if self.return_sequences else None
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        mask = mask if self.return_sequences else None
         masks = [mask, mask] if self.merge_mode is None else [mask]
         if self.return_state:
             return masks + [None] * 2 * len(as_list(self.forward_layer.state_size))
