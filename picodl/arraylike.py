@@ -13,7 +13,7 @@ from picodl.typing import Array
 
 
 @functools.cache
-def _ops() -> Any:
+def ops() -> Any:
     from picodl import ops
 
     return ops
@@ -25,61 +25,94 @@ class Operators:
     __slots__ = ()
 
     def __add__(self, other: Any) -> Any:
-        return _ops().add(self, other)
+        return ops().add(self, other)
 
     def __radd__(self, other: Any) -> Any:
-        return _ops().add(other, self)
+        return ops().add(other, self)
 
     def __sub__(self, other: Any) -> Any:
-        return _ops().subtract(self, other)
+        return ops().subtract(self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return _ops().subtract(other, self)
+        return ops().subtract(other, self)
 
     def __mul__(self, other: Any) -> Any:
-        return _ops().multiply(self, other)
+        return ops().multiply(self, other)
 
     def __rmul__(self, other: Any) -> Any:
-        return _ops().multiply(other, self)
+        return ops().multiply(other, self)
 
     def __truediv__(self, other: Any) -> Any:
-        return _ops().divide(self, other)
+        return ops().divide(self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return _ops().divide(other, self)
+        return ops().divide(other, self)
 
     def __floordiv__(self, other: Any) -> Any:
-        return _ops().floor_divide(self, other)
+        return ops().floor_divide(self, other)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return _ops().floor_divide(other, self)
+        return ops().floor_divide(other, self)
 
     def __mod__(self, other: Any) -> Any:
-        return _ops().mod(self, other)
+        return ops().mod(self, other)
 
     def __rmod__(self, other: Any) -> Any:
-        return _ops().mod(other, self)
+        return ops().mod(other, self)
 
     def __pow__(self, other: Any) -> Any:
-        return _ops().power(self, other)
+        return ops().power(self, other)
 
     def __rpow__(self, other: Any) -> Any:
-        return _ops().power(other, self)
+        return ops().power(other, self)
 
     def __matmul__(self, other: Any) -> Any:
-        return _ops().matmul(self, other)
+        return ops().matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return _ops().matmul(other, self)
+        return ops().matmul(other, self)
 
     def __neg__(self) -> Any:
-        return _ops().negative(self)
+        return ops().negative(self)
 
     def __abs__(self) -> Any:
-        return _ops().abs(self)
+        return ops().abs(self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        return ops().round(self, ndigits or 0)
+
+    def __invert__(self) -> Any:
+        return ops().logical_not(self)
+
+    def __and__(self, other: Any) -> Any:
+        return ops().logical_and(self, other)
+
+    def __rand__(self, other: Any) -> Any:
+        return ops().logical_and(other, self)
+
+    def __or__(self, other: Any) -> Any:
+        return ops().logical_or(self, other)
+
+    def __ror__(self, other: Any) -> Any:
+        return ops().logical_or(other, self)
+
+    def __xor__(self, other: Any) -> Any:
+        return ops().logical_xor(self, other)
+
+    def __rxor__(self, other: Any) -> Any:
+        return ops().logical_xor(other, self)
 
     def __getitem__(self, key: Any) -> Any:
-        return _ops().get_item(self, key)
+        return ops().get_item(self, key)
+
+    def reshape(self, *shape: Any) -> Any:
+        return ops().reshape(self, shape[0] if len(shape) == 1 else shape)
+
+    def squeeze(self, axis: Any = None) -> Any:
+        return ops().squeeze(self, axis)
 
 
 class ArrayLike(Operators):
@@ -146,7 +179,7 @@ class ArrayLike(Operators):
     def __iter__(self) -> Iterator[Any]:
         if not self.data.ndim:
             raise TypeError("A Tensor without axes cannot be iterated over.")
-        return iter(_ops().unstack(self))  # the rows share one gradient array
+        return iter(ops().unstack(self))  # the rows share one gradient array
 
     # ---------------------------------------------------------------- meeting numpy
 
@@ -156,7 +189,7 @@ class ArrayLike(Operators):
         return self.data if dtype is None else self.data.astype(dtype, copy=False)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-        function = getattr(_ops(), ufunc.__name__, None)
+        function = getattr(ops(), ufunc.__name__, None)
         if is_in_place(args, kwargs):
             kwargs = {}
         if method != "__call__" or function is None or kwargs:
@@ -180,32 +213,29 @@ class ArrayLike(Operators):
         return result
 
     def astype(self, dtype: Any) -> Any:
-        return _ops().cast(self, dtype)
-
-    def reshape(self, *shape: Any) -> Any:
-        return _ops().reshape(self, shape[0] if len(shape) == 1 else shape)
+        return ops().cast(self, dtype)
 
     def transpose(self, *axes: Any) -> Any:
-        return _ops().transpose(self, (axes[0] if len(axes) == 1 else axes) or None)
+        return ops().transpose(self, (axes[0] if len(axes) == 1 else axes) or None)
 
     @property
     def T(self) -> Any:
         return self.transpose()
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
-        return _ops().sum(self, axis, keepdims)
+        return ops().sum(self, axis, keepdims)
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
-        return _ops().mean(self, axis, keepdims)
+        return ops().mean(self, axis, keepdims)
 
     def max(self, axis: Any = None, keepdims: bool = False) -> Any:
-        return _ops().max(self, axis, keepdims)
+        return ops().max(self, axis, keepdims)
 
     def min(self, axis: Any = None, keepdims: bool = False) -> Any:
-        return _ops().min(self, axis, keepdims)
+        return ops().min(self, axis, keepdims)
 
     def matmul(self, other: Any) -> Any:
-        return _ops().matmul(self, other)
+        return ops().matmul(self, other)
 
     dot = matmul
 
@@ -259,7 +289,7 @@ def op_of(func: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
     name = func.__name__
     if func.__module__ not in ("numpy", "numpy.linalg") or name == "lstsq":  # it returns more
         return None
-    function = getattr(_ops(), name, None)
+    function = getattr(ops(), name, None)
     if function is not None and len(args) > _BY_POSITION.get(name, len(args)):
         raise TypeError(
             f"numpy.{name} on a {type(args[0]).__name__}: pass the arguments after the first "

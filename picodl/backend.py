@@ -55,15 +55,20 @@ def is_int_dtype(dtype: Any) -> bool:
 def result_type(*dtypes: Any) -> str:
     """The dtype that numbers of several dtypes have together.
 
-    Python's int and float take the dtype of the others, and integers beside floats the floats'.
+    Python's int and float take the dtype of the others, and integers beside floats the floats';
+    int beside bools alone is int32.
 
     >>> result_type("float32", int), result_type("int32", float), result_type("int64", "float16")
     ('float32', 'float32', 'float16')
     """
-    kinds = [np.dtype(standardize_dtype(d)) for d in dtypes if d not in (int, float)]
+    numbers = [d for d in dtypes if d is int or d is float]  # == holds for int64 and float64 too
+    kinds = [np.dtype(standardize_dtype(d)) for d in dtypes if d is not int and d is not float]
     floats = [d for d in kinds if d.kind == "f"]
     if floats:
         return np.result_type(*floats).name
-    if float in dtypes or not kinds:
-        return floatx() if float in dtypes else "int32"
-    return np.result_type(*kinds).name
+    if float in numbers or not dtypes:
+        return floatx()
+    if numbers and all(d.kind == "b" for d in kinds):
+        return "int32"
+    whole = np.result_type(*kinds)
+    return whole.name if whole.kind != "f" else floatx()  # uint64 and int64

@@ -234,12 +234,9 @@ def standardize_dtype(dtype: Any) -> str:
     """
     if dtype is None:
         return floatx()
-    if dtype in (int, "int"):
-        return "int32"
-    if dtype in (float, "float"):
-        return floatx()
     name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype)
+    name = {"int": "int32", "float": floatx(), "bool_": "bool"}.get(name, name)
     try:
-        return np.dtype("bool" if name == "bool_" else name.removeprefix("torch.")).name
+        return np.dtype(name.removeprefix("torch.")).name
     except TypeError:
         raise ValueError(f"Unknown dtype {dtype!r}.") from None

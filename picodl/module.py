@@ -18,9 +18,10 @@ class Parameter(Tensor):
     """A Tensor with a name that a model keeps: a weight, or a state such as a moving average.
 
     Args:
-        initializer: an array, a number, or a callable `f(shape, dtype)`.
-        shape: needed when the initializer is callable.
-        dtype: defaults to floatx.
+        initializer: an array, a number, the name of an initializer, or a callable
+            `f(shape, dtype)`.
+        shape: needed when the initializer is a name or callable.
+        dtype: defaults to floatx; integers and bools stay what they are.
         trainable: whether training changes it (it then takes gradients).
         autocast: accepted; the layers decide what dtype they compute in.
         aggregation: accepted, as there is one process only.
@@ -31,7 +32,6 @@ class Parameter(Tensor):
 
     >>> v = Parameter(np.ones(2), name="v")
     >>> v.assign_add([1.0, 2.0])
-    >>> v.numpy()
     array([2., 3.], dtype=float32)
     """
 
@@ -49,8 +49,12 @@ class Parameter(Tensor):
         regularizer: Any = None,
         constraint: Any = None,
     ) -> None:
-        dtype = np.dtype(dtype or config.floatx())
+        if isinstance(initializer, str):
+            from picodl import initializers
+
+            initializer = initializers.get(initializer)
         if callable(initializer):
+            dtype = np.dtype(dtype or config.floatx())
             if shape is None:
                 raise ValueError(
                     f"Variable {name!r}: a callable initializer needs a shape; received shape=None."
@@ -66,7 +70,10 @@ class Parameter(Tensor):
                     f"{tuple(shape)} was asked for."
                 )
         else:
-            data = np.array(Tensor(initializer).data, dtype)
+            given = Tensor(initializer).data
+            whole = dtype is None and given.dtype.kind != "f"
+            dtype = given.dtype if whole else np.dtype(dtype or config.floatx())
+            data = np.array(given, dtype)
             if shape is not None:
                 data = np.broadcast_to(data, tuple(shape)).copy()
         trains = trainable and dtype.kind == "f"
@@ -102,13 +109,16 @@ class Parameter(Tensor):
             return self.data
         return np.array(self.data, dtype=dtype)
 
-    def assign(self, value: Any) -> None:
+    def assign(self, value: Any) -> Array:
         """Set the values in place.
+
+        Returns:
+            The new values.
 
         Raises:
             ValueError: if the shapes differ.
         """
-        new = value.data if isinstance(value, Tensor) else np.asarray(value)
+        new = value.data if isinstance(value, Tensor) else np.asarray(value, self.data.dtype)
         if new.shape != self.data.shape:
             raise ValueError(
                 f"The variable {self.path} has shape {self.data.shape}, but was assigned values of "
@@ -120,14 +130,15 @@ class Parameter(Tensor):
             self.data[...] = new
         else:  # laid out without memory so far
             self.data = np.array(new, self.data.dtype)
+        return new
 
-    def assign_add(self, value: Any) -> None:
-        """Add to the values in place."""
-        self.assign(self.data + Tensor(value).data)
+    def assign_add(self, value: Any) -> Array:
+        """Add to the values in place, and return the new ones."""
+        return self.assign(self.data + Tensor(value).data)
 
-    def assign_sub(self, value: Any) -> None:
-        """Subtract from the values in place."""
-        self.assign(self.data - Tensor(value).data)
+    def assign_sub(self, value: Any) -> Array:
+        """Subtract from the values in place, and return the new ones."""
+        return self.assign(self.data - Tensor(value).data)
 
     def __repr__(self) -> str:
         return f"<Variable path={self.path}, shape={self.shape}, dtype={self.dtype}>"

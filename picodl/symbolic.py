@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from picodl import config, tree
-from picodl.arraylike import Operators, is_in_place, op_of
+from picodl.arraylike import Operators, is_in_place, op_of, ops
 from picodl.tensor import Tensor
 from picodl.typing import Shape
 
@@ -78,12 +78,24 @@ class Symbol(Operators):
         )
 
     __array__ = __bool__ = __float__ = __int__ = __index__ = __len__ = numpy = _no_numbers
-    __lt__ = __le__ = __gt__ = __ge__ = _no_numbers
+
+    def __lt__(self, other: Any) -> Any:
+        return ops().less(self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return ops().less_equal(self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return ops().greater(self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return ops().greater_equal(self, other)
+
+    def __ne__(self, other: Any) -> Any:  # == stays identity, as for every key of a dict
+        return ops().not_equal(self, other)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-        from picodl import ops
-
-        function = getattr(ops, ufunc.__name__, None)
+        function = getattr(ops(), ufunc.__name__, None)
         if is_in_place(args, kwargs):
             kwargs = {}
         if method != "__call__" or function is None or kwargs:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import picodl
-from picodl import layers
+from picodl import initializers, layers
 from picodl.layers import head_attention
 from picodl.layers.transformer import AlibiAttention
 from picodl.models import generation
@@ -350,3 +350,32 @@ def test_a_layer_built_for_several_shapes_comes_back_built():
     assert [w.shape for w in again.weights] == [w.shape for w in layer.weights]
     with pytest.raises(ValueError, match="value_dim must be an integer"):
         layers.MultiHeadAttention(2, 4, value_dim=0)
+
+
+@pytest.mark.parametrize(
+    ("equation", "output_shape", "first"),
+    [
+        ("abc,cde->abde", (None, 3, 4), [-0.47845113, -0.30390504, 0.3478818]),
+        ("abcd,cde->abe", (None, 7), [-0.46569014, -0.29579946, 0.33860326]),
+    ],
+)
+def test_kernels_of_einsum_dense_are_scaled_by_the_inputs_of_a_unit(equation, output_shape, first):
+    shape = (2, 5, 6) if equation.startswith("abc,") else (2, 5, 3, 4)
+    initializer = initializers.GlorotUniform(seed=3)
+    layer = layers.EinsumDense(equation, output_shape, kernel_initializer=initializer)
+    layer.build(shape)
+    np.testing.assert_allclose(layer.kernel.data.ravel()[:3], first, rtol=1e-6)  # Keras 3.15
+    assert initializer.input_axes is None  # the one in the config stays as it was given
+    axes = {"input_axes": [0], "output_axes": [1]}
+    chosen = layers.EinsumDense(
+        equation, output_shape, kernel_initializer=initializers.GlorotUniform(seed=3, **axes)
+    )
+    chosen.build(shape)
+    n, m = chosen.kernel.shape[:2]
+    assert np.abs(chosen.kernel.data).max() <= np.sqrt(6 / (n + m))
+
+
+def test_queries_of_many_heads_start_as_large_as_a_dense_layers():
+    layer = layers.MultiHeadAttention(8, 16, kernel_initializer="lecun_normal")
+    layer.build((None, 10, 32), (None, 10, 32))
+    assert layer.weights[0].data.std() == pytest.approx(32**-0.5, rel=0.1)

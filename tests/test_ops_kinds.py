@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy import special
 
-from picodl import ops
+from picodl import Input, Model, ops
 from picodl.symbolic import Symbol
 from picodl.tensor import Tensor, no_grad
+from picodl.testing import gradcheck
 
 A = np.linspace(0.1, 0.9, 12, dtype="f").reshape(3, 4)
 
@@ -72,6 +73,24 @@ def test_arithmetic_of_integers_stays_integer(function):
 def test_functions_of_real_values_of_integers_give_floatx(name):
     with np.errstate(invalid="ignore"):
         assert getattr(ops, name)(INTEGERS).dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "uint32", "int64"])
+def test_python_integers_take_the_dtype_of_integer_arrays(dtype):
+    x = np.array([1, 2, 100], dtype)
+    for y in (
+        ops.add(x, 1),
+        ops.multiply(2, Tensor(x[:2])),
+        ops.floor_divide(x, 2),
+        ops.power(x[:2], 3),
+        ops.clip(x, 0, 50),
+        ops.where(x > 1, x, 0),
+        ops.maximum(x, 7),
+    ):
+        assert y.dtype == dtype
+    assert ops.add(x > 1, 1).dtype == np.int32
+    assert ops.add(np.ones(2, "uint8"), 300).tolist() == [301, 301]  # what does not fit is kept
+    assert ops.less(np.ones(2, "int8"), 200).all()
 
 
 def test_mixed_dtypes():
@@ -168,6 +187,31 @@ def test_symbols_give_symbols(function, shape):
     assert y.shape == shape
 
 
+def test_comparisons_and_logic_of_symbols():
+    x = Symbol((None, 4), "float32", "x")
+    for y in (x < 1, x <= 1, x > 1, x >= 1, x != 1, np.ones(4) < x, (x > 0) & (x < 1), ~(x > 0)):
+        assert (y.shape, y.dtype) == ((None, 4), "bool")
+    for y in ((x > 0) | (x < -1), (x > 0) ^ (x > 1), np.ones(4, bool) & (x > 0)):
+        assert (y.shape, y.dtype) == ((None, 4), "bool")
+    assert (+x, round(x).shape, round(x, 2).shape) == (x, (None, 4), (None, 4))
+    assert x.reshape((-1, 2, 2)).shape == x.reshape(-1, 2, 2).shape == (None, 2, 2)
+    assert ops.expand_dims(x, 1).squeeze(1).shape == ops.expand_dims(x, 1).squeeze().shape
+    assert x == x and x in {x: 1}
+    inputs = Input((4,))
+    model = Model(inputs, ops.where((inputs > 0) & (inputs != 0.5), inputs, -1.0))
+    given = np.array([[0.5, -2, 3, 0]], "f")
+    assert model.predict(given, verbose=0).tolist() == [[-1, -1, 3, -1]]
+
+
+def test_logic_of_tensors():
+    a, b = Tensor(np.array([True, True, False])), Tensor(np.array([True, False, False]))
+    assert (a & b).data.tolist() == [True, False, False]
+    assert (a | b).data.tolist() == [True, True, False]
+    assert (a ^ b).data.tolist() == (a ^ b.data).data.tolist() == [False, True, False]
+    assert (~a).data.tolist() == [False, False, True]
+    assert round(Tensor([1.26, 2.0]), 1).data.tolist() == np.float32([1.3, 2]).tolist()
+
+
 def test_dtype_of_symbols():
     x = Symbol((None, 4), "float32")
     assert ops.argmax(x, 1).dtype == "int32"
@@ -195,6 +239,21 @@ def test_empty_and_single_elements(shape):
         assert x.grad.dtype == np.float32
     with pytest.raises(ValueError, match="is empty"):
         ops.max(np.ones((0, 3)), 0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["celu", "elu", "gelu", "hard_sigmoid", "leaky_relu", "log_sigmoid", "mish", "relu", "selu",
+     "sigmoid", "silu", "softplus", "softsign", "squareplus", "tanh"],
+)  # fmt: skip
+def test_activations_of_a_single_number(name):
+    function = getattr(ops, name)
+    row = function(np.array([0.3], "f"))
+    for x in (0.3, np.float32(0.3), np.array(0.3, "f")):
+        y = function(x)
+        assert (np.shape(y), y.dtype) == ((), np.float32)
+        np.testing.assert_allclose(y, row[0], rtol=1e-6)
+    gradcheck(function, np.array(0.3))
 
 
 def test_numpy_functions_without_an_op_do_not_lose_a_gradient_in_silence():

@@ -247,3 +247,20 @@ def test_a_zero_from_above_wins_over_an_infinite_slope(fn: object) -> None:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         ops.where(np.array([False, True]), fn(x), 0.0).sum().backward()
     assert x.grad[0] == 0 and np.isfinite(x.grad[1])
+
+
+def test_variables_of_names_integers_and_returned_values():
+    v = picodl.Variable("ones", shape=(2, 3), name="v")
+    assert (v.shape, v.dtype, v.data.sum()) == ((2, 3), np.float32, 6)
+    with pytest.raises(ValueError, match="needs a shape"):
+        picodl.Variable("zeros")
+    steps = picodl.Variable(0)
+    assert steps.dtype.kind == "i" and not steps.trainable
+    assert picodl.Variable(np.ones(2, "int8")).dtype == np.int8
+    assert picodl.Variable(np.ones(2, bool)).dtype == bool
+    assert picodl.Variable(np.ones(2)).dtype == np.float32
+    assert picodl.Variable(3, dtype="float32").dtype == np.float32
+    assert (int(steps.assign_add(2)), int(steps.assign_sub(1)), int(steps)) == (2, 1, 1)
+    new = v.assign([[1, 2, 3], [4, 5, 6]])
+    assert new.dtype == np.float32
+    np.testing.assert_array_equal(new, v.numpy())

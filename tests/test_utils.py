@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import picodl
-from picodl import datasets, layers, utils
+from picodl import backend, datasets, layers, utils
 
 
 def test_set_random_seed() -> None:
@@ -120,8 +120,31 @@ def test_names_of_dtypes() -> None:
         "torch.int64",
     ):
         assert utils.standardize_dtype(given) in ("float64", "float32", "int32", "bool", "int64")
+    for name in ("int64", "float64", "int32", "float16", "bool"):  # int64 == int for numpy
+        assert utils.standardize_dtype(np.dtype(name)) == name
+    assert utils.standardize_dtype("float") == "float32"
     with pytest.raises(ValueError, match="Unknown dtype"):
         utils.standardize_dtype("flaot32")
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "together"),
+    [
+        ((), "float32"),
+        ((int,), "int32"),
+        ((bool, int), "int32"),
+        (("int8", int), "int8"),
+        (("uint8", "int8"), "int16"),
+        (("bool", float), "float32"),
+        (("int64", float), "float32"),
+        ((np.dtype("int64"), "int32"), "int64"),
+        ((np.dtype("float64"), "float32"), "float64"),
+        (("float16", "int64"), "float16"),
+        (("uint64", "int64"), "float32"),
+    ],
+)
+def test_dtype_of_several(dtypes: tuple[Any, ...], together: str) -> None:
+    assert backend.result_type(*dtypes) == together
 
 
 def test_utils_exports_what_it_names() -> None:

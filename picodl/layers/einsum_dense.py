@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from picodl import activations, constraints, initializers, ops, regularizers
@@ -122,7 +123,7 @@ class EinsumDense(LowRank):
             )
         self.kernel = self.add_weight(
             tuple(sizes[letter] for letter in kernel),
-            self.kernel_initializer,
+            self._scaled(kernel, output),
             regularizer=self.kernel_regularizer,
             constraint=self.kernel_constraint,
             name="kernel",
@@ -146,6 +147,19 @@ class EinsumDense(LowRank):
             constraint=self.bias_constraint,
             name="bias",
         )
+
+    def _scaled(self, kernel: str, output: str) -> Any:
+        """The kernel's initializer; one scaled by fans takes the letters of the output as units,
+        the others as inputs, unless it was given axes."""
+        initializer = self.kernel_initializer
+        if not isinstance(initializer, initializers.VarianceScaling) or (
+            initializer.input_axes is not None and initializer.output_axes is not None
+        ):
+            return initializer
+        initializer = copy.copy(initializer)
+        initializer.input_axes = [i for i, letter in enumerate(kernel) if letter not in output]
+        initializer.output_axes = [i for i, letter in enumerate(kernel) if letter in output]
+        return initializer
 
     def _axes_that_meet(self) -> int:
         """How many last axes of the input meet as many first axes of the kernel, if that is all the

@@ -39,6 +39,8 @@ def works_in_place(pair: Pair) -> bool:
 def apply_pair(x: Tensor, pair: Pair, name: str, elementwise: bool = True) -> Tensor:
     """An activation as an op of its own; a large elementwise one is worked out on threads."""
     a = x.data
+    if a.ndim == 0:  # numpy's functions make plain numbers of it, which cannot be written into
+        return apply_pair(x.reshape(1), pair, name, elementwise).reshape(())
     if a.size > PART and elementwise:
         y, run_back = _in_parts(np.ascontiguousarray(a), pair)
     else:

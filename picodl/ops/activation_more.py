@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from picodl.ops.activation import hard_sigmoid_pair, sigmoid, softplus
+from picodl.ops.activation import hard_sigmoid_pair, sigmoid, softplus, softplus_op
 from picodl.ops.core import op
 from picodl.tensor import Tensor, record, value
 from picodl.typing import Array
@@ -86,6 +86,8 @@ def log_sigmoid(x: Tensor) -> Tensor:
     Gradient: dx = g * sigmoid(-x).
     """
     a = x.data
+    if a.ndim == 0:  # see apply_pair
+        return -softplus_op(-x)
 
     def backward(g: Any) -> Any:
         if isinstance(g, Tensor):

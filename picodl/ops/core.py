@@ -98,9 +98,9 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
         new = list(args)
         for place, name, kind, many, given in found:
             if many:
-                ready: Any = [_convert(x, kind, tensors, dtype, weak) for x in given]
+                ready: Any = [_convert(x, kind, tensors, dtype, weak, found) for x in given]
             else:
-                ready = _convert(given, kind, tensors, dtype, weak)
+                ready = _convert(given, kind, tensors, dtype, weak, found)
             if place < len(args):
                 new[place] = ready
             else:
@@ -143,11 +143,33 @@ def _float_dtype(found: list[Any]) -> Any:
     return scalar or weak
 
 
-def _convert(x: Any, kind: str, tensors: bool, dtype: Any, weak: Any) -> Any:
+def _whole_dtype(found: list[Any], number: int) -> Any:
+    """The dtype that Python's int takes beside integer arrays: theirs, if it holds the number;
+    int32 beside bools; None beside none."""
+    kinds = [
+        x.dtype
+        for _, _, kind, many, given in found
+        if kind is not _PLAIN
+        for x in (given if many else (given,))
+        if isinstance(x, (np.ndarray, np.generic, Tensor))
+    ]
+    if not kinds:
+        return None
+    dtype = np.result_type(*kinds)
+    if dtype.kind == "b":
+        dtype = np.dtype(np.int32)
+    limits = np.iinfo(dtype)
+    return dtype if limits.min <= number <= limits.max else None
+
+
+def _convert(x: Any, kind: str, tensors: bool, dtype: Any, weak: Any, found: list[Any]) -> Any:
     if kind is _PLAIN:
         return x.data if isinstance(x, Tensor) else _index_array(x)
-    if weak is not None and (type(x) is float or type(x) is int):  # the quick way: 2.9 us, not 3.5
-        return record(np.array(x, weak))
+    if type(x) is float or type(x) is int:
+        if weak is not None:  # the quick way: 2.9 us, not 3.5
+            return record(np.array(x, weak))
+        if kind is _NUMERIC:
+            return record(np.array(x, _whole_dtype(found, int(x))))
     if isinstance(x, Tensor):
         if kind is _FLOATING and x.data.dtype.kind != "f":
             return Tensor(x.data.astype(dtype or config.floatx()))
