@@ -229,10 +229,10 @@ class MultiOptimizer(Optimizer):
         loss_scale_factor: float | None = None,
         name: str | None = None,
     ) -> None:
+        self.optimizers: list[Any] = []
         super().__init__(0.0, loss_scale_factor=loss_scale_factor, name=name)
         self._optimizer_map = optimizer_map
         self._chosen: list[int] = []  # for each parameter, which of the optimizers
-        self.optimizers: list[Any] = []
         if isinstance(optimizer_map, OptimizerMap):
             for part in (*optimizer_map._map.values(), optimizer_map.default_optimizer):
                 self._number_of(part)
@@ -290,6 +290,23 @@ class MultiOptimizer(Optimizer):
         raise AttributeError(
             f"{self.name} has no learning rate of its own: read and set those of its .optimizers."
         )
+
+    @property
+    def use_ema(self) -> bool:
+        """Whether a part keeps averages."""
+        return any(part.use_ema for part in self.optimizers)
+
+    @use_ema.setter
+    def use_ema(self, flag: bool) -> None:
+        if flag:
+            raise ValueError(f"{self.name} takes no use_ema: give it to the parts.")
+
+    def swap_averages(self, variables: Iterable[Any] | None = None) -> None:
+        """See `Optimizer`; the weights of parts without averages stay as they are."""
+        given = None if variables is None else list(variables)
+        for part in self.optimizers:
+            if part.use_ema:
+                part.swap_averages(given)
 
     def finalize_variable_values(self, trainable_variables: Iterable[Any] | None = None) -> None:
         """See `Optimizer`."""
