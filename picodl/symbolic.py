@@ -121,10 +121,10 @@ class Step:
         self.outputs: Any = None
 
     def give(self, specs: Any) -> Any:
-        """Make the Symbols of the results from a structure of Spec leaves."""
+        """Make the Symbols of the results from a structure of Specs, or of Symbols like them."""
         leaves = [
             Symbol(s.shape, s.dtype, f"{self.name}:{i}" if i else self.name, self, i)
-            if isinstance(s, Spec)
+            if isinstance(s, (Spec, Symbol))
             else s
             for i, s in enumerate(tree.flatten(specs))
         ]
