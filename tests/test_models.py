@@ -522,6 +522,22 @@ def test_clone_is_compiled_like_its_model() -> None:
     assert clone.evaluate(X, Y, verbose=0) == model.evaluate(X, Y, verbose=0) != before
 
 
+def test_a_list_of_one_output_comes_without_the_list() -> None:
+    x = Input((6,))
+    for outputs in ([layers.Dense(2)(x)], (layers.Dense(2)(x),)):
+        model = Model([x], outputs)
+        assert model(X).shape == model.predict(X, verbose=0).shape == (24, 2)
+        assert (model.input_shape, model.output_shape) == ((None, 6), (None, 2))
+        assert type(model.output) is type(outputs)
+        assert Model(x, layers.ReLU()(model(x)[0]))(X).shape == (24, 2)
+    assert type(Model(x, {"y": layers.Dense(2)(x)})(X)) is dict
+
+
+def test_batches_may_have_another_size_than_the_input_says() -> None:
+    x = Input((6,), batch_size=3)
+    assert Model(x, layers.Dense(2)(x))(X).shape == (24, 2)
+
+
 # -------------------------------------------------------------------- losses of several outputs
 
 

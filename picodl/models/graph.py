@@ -87,6 +87,7 @@ class Graph:
         if len({id(s) for s in flat}) != len(flat):
             raise ValueError(f'Model "{name}": the same input is given twice.')
         self.inputs, self.outputs = inputs, outputs
+        self.lists_one = isinstance(outputs, (list, tuple)) and len(outputs) == 1
         # where each input lies in a dict; a list stands for one only in the order of its keys
         named = isinstance(inputs, dict)
         self.paths = [path for path, _ in tree.flatten_with_path(inputs)] if named else None
@@ -254,7 +255,7 @@ class Graph:
 
     @property
     def input_shape(self) -> Any:
-        return tree.map_structure(lambda s: s.shape, self.inputs)
+        return shapes_of(self.inputs)
 
     # ---------------------------------------------------------------- running
 
@@ -361,8 +362,9 @@ class Graph:
             elif len(shape) == len(wanted) + 1 and shape[-1] == 1:
                 x = ops.squeeze(x, -1)
             shape = x.shape
+        sizes = zip(shape[1:], wanted[1:], strict=False)  # as in Keras, batches may have any size
         if len(shape) != len(wanted) or any(
-            w is not None and n is not None and w != n for n, w in zip(shape, wanted, strict=True)
+            w is not None and n is not None and w != n for n, w in sizes
         ):
             raise ValueError(
                 f'Model "{self.model_name}" expects shape {wanted} for its input '
@@ -436,6 +438,12 @@ class Graph:
         from picodl.models.functional import graph_config
 
         return graph_config(self)
+
+
+def shapes_of(symbols: Any) -> Any:
+    """The shapes of a structure of Symbols; of a list of one, its shape alone."""
+    one = isinstance(symbols, (list, tuple)) and len(symbols) == 1
+    return tree.map_structure(lambda s: s.shape, symbols[0] if one else symbols)
 
 
 def _is_layer(step: Step) -> bool:
