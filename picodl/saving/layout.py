@@ -88,8 +88,9 @@ def _children(module: Module) -> Iterator[tuple[str, Module]]:
 
 
 def _is_graph(module: Module) -> bool:
-    """Whether it is a Sequential or Functional model: their layers come before all attributes."""
-    return any(cls.__name__ in ("Sequential", "Functional") for cls in type(module).__mro__)
+    """Whether it is a Sequential or functional model: their layers come before all attributes."""
+    is_list = any(cls.__name__ == "Sequential" for cls in type(module).__mro__)
+    return is_list or getattr(module, "_graph", None) is not None
 
 
 def _named(name: str, part: Any) -> Iterator[tuple[str, Module]]:
