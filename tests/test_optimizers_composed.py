@@ -201,3 +201,13 @@ def test_several_optimizers_swap_the_averages_of_those_that_keep_them():
     assert (a.data[0], b.data[0]) == (0.0, 0.0)
     with pytest.raises(ValueError, match="takes no use_ema"):
         optimizer.use_ema = True
+
+
+def test_several_optimizers_inside_loss_scaling_divide_gradients_once():
+    w = variable([1.0], "a/w")
+    parts = MultiOptimizer(OptimizerMap(SGD(0.5)), loss_scale_factor=4.0)
+    assert [part.loss_scale_factor for part in parts.optimizers] == [4.0]
+    optimizer = LossScaleOptimizer(parts, initial_scale=8.0, dynamic=True)
+    assert [part.loss_scale_factor for part in parts.optimizers] == [None]
+    optimizer.apply([8 * ONE], [w])
+    assert w.data[0] == 0.5

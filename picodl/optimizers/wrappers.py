@@ -292,6 +292,17 @@ class MultiOptimizer(Optimizer):
         )
 
     @property
+    def loss_scale_factor(self) -> float | None:
+        """What the loss was multiplied with, for all parts."""
+        return self._loss_scale_factor
+
+    @loss_scale_factor.setter
+    def loss_scale_factor(self, factor: float | None) -> None:
+        self._loss_scale_factor = factor
+        for part in self.optimizers:
+            part.loss_scale_factor = factor
+
+    @property
     def use_ema(self) -> bool:
         """Whether a part keeps averages."""
         return any(part.use_ema for part in self.optimizers)
@@ -343,9 +354,12 @@ def _as_part(given: Any) -> Any:
     return _as_optimizer(given)
 
 
+_NO_OPTIONS = (("ema_momentum", 0.99), ("dynamic", True))
+
+
 def _refuse_options(owner: str, options: Config) -> Config:
     """Nothing, if all options have the values of no option (older files hold them)."""
     for name, value in options.items():
-        if value not in (None, False) and (name, value) != ("ema_momentum", 0.99):
+        if value not in (None, False) and (name, value) not in _NO_OPTIONS:
             raise ValueError(f"{owner} takes no {name}: give it to the inner optimizer.")
     return {}
