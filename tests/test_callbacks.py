@@ -366,3 +366,80 @@ def test_checkpoint_bad_arguments(tmp_path: Path) -> None:
         C.ModelCheckpoint("m.keras", save_freq="never")
     with pytest.raises(KeyError, match=r"zzz.*not available"):
         drive([1.0], C.ModelCheckpoint(tmp_path / "{zzz}.keras"))
+
+
+# -------------------------------------------------------------------- several optimizers, stopping
+
+
+def composed(**rates: float) -> Any:
+    """A model of two layers whose optimizers have rates of their own."""
+    parts = {f"{name}/.*": picodl.optimizers.SGD(rate, name=name) for name, rate in rates.items()}
+    rest = picodl.optimizers.SGD(1.0, name="rest")
+    optimizer = picodl.optimizers.MultiOptimizer(picodl.optimizers.OptimizerMap(rest, parts))
+    model = picodl.Sequential([picodl.Input((1,)), layers.Dense(1, name="a")])
+    model.compile(optimizer, loss="mse")
+    return model
+
+
+def test_rates_of_several_optimizers_are_scheduled_and_logged() -> None:
+    model = composed(a=0.1)
+    scheduler = C.LearningRateScheduler(lambda epoch, rate: rate / 2)
+    history = model.fit(X, Y, epochs=2, verbose=0, callbacks=[scheduler]).history
+    np.testing.assert_allclose(history["learning_rate_a"], [0.05, 0.025])
+    np.testing.assert_allclose(history["learning_rate_rest"], [0.5, 0.25])
+    assert "learning_rate" not in history
+
+
+def test_rates_of_several_optimizers_are_lowered_on_a_plateau() -> None:
+    model = composed(a=0.1)
+    plateau = C.ReduceLROnPlateau("loss", factor=0.5, patience=1, mode="max", min_lr=0.08)
+    plateau.set_model(model)
+    plateau.on_train_begin()
+    for epoch in range(2):
+        plateau.on_epoch_end(epoch, {"loss": 1.0})
+    rates = {part.name: float(part.learning_rate) for part in model.optimizer.optimizers}
+    assert rates == pytest.approx({"a": 0.08, "rest": 0.5})
+
+
+def test_evaluate_and_predict_can_be_stopped() -> None:
+    class Stop(C.Callback):
+        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.model.stop_evaluating = batch == 1
+
+        def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.model.stop_predicting = batch == 1
+
+    model = net()
+    seen: list[str] = []
+    counter = C.LambdaCallback(
+        on_test_batch_begin=lambda batch, logs: seen.append("test"),
+        on_predict_batch_begin=lambda batch, logs: seen.append("predict"),
+    )
+    for _ in range(2):
+        model.evaluate(X, Y, batch_size=1, verbose=0, callbacks=[Stop(), counter])
+        assert model.predict(X, batch_size=1, verbose=0, callbacks=[Stop(), counter]).shape == (
+            2,
+            1,
+        )
+    assert seen == 2 * ["test", "test", "predict", "predict"]
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_averages_swapped_at_the_end_of_an_epoch_are_the_final_weights(early: bool) -> None:
+    class Keep(C.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.kept = self.model.get_weights()
+            self.model.stop_training = early
+
+    model = net()
+    model.compile(picodl.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5), loss="mse")
+    keep = Keep()
+    model.fit(X, Y, epochs=2, verbose=0, callbacks=[C.SwapEMAWeights(swap_on_epoch=True), keep])
+    np.testing.assert_array_equal(model.get_weights()[0], keep.kept[0])
+
+
+def test_monitor_op_compares_in_the_direction_of_the_metric() -> None:
+    stopping = C.EarlyStopping("accuracy")
+    assert stopping.monitor_op is None
+    assert stopping.improves(0.5, 0.25) and stopping.monitor_op(0.5, 0.25)
+    assert not C.EarlyStopping("x", mode="min").monitor_op(0.5, 0.25)

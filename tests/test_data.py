@@ -528,3 +528,16 @@ def test_strings_are_for_models_that_take_them() -> None:
         assert got.tolist() == [["a"], ["b"]]
     with pytest.raises(ValueError, match="x must hold numbers"):
         make_batches(x, strings=lambda: False)
+
+
+def test_a_pydataset_is_an_iterable_of_its_batches() -> None:
+    class Rows(PyDataset):
+        def __getitem__(self, index: int) -> Any:
+            return (X[2 * index : 2 * index + 2],)
+
+    class Counted(Rows):
+        def __len__(self) -> int:
+            return 4
+
+    assert [len(x) for (x,) in Counted()] == [2, 2, 2, 1]
+    assert [len(x) for (x,), _ in zip(Rows(), range(6), strict=False)] == [2, 2, 2, 1, 0, 0]

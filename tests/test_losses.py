@@ -469,3 +469,17 @@ def test_a_batch_is_the_sum_of_its_samples(y, p, w):
             y = np.sign(y) + (y == 0) * 2.0  # or single samples of 0 and 1 are read as -1 and 1
         each = sum(float(loss(y[i : i + 1], p[i : i + 1], w[i : i + 1])) for i in range(6))
         np.testing.assert_allclose(loss(y, p, w), each, rtol=1e-9, atol=1e-9)
+
+
+def test_weights_with_all_axes_are_broadcast():
+    t, p = np.zeros((3, 2, 4)), RNG.normal(size=(3, 2, 4))
+    weight = np.array([[1.0, 3.0]])
+    loss = losses.MeanSquaredError()
+    assert loss(t, p, weight) == pytest.approx(loss(t, p, np.repeat(weight, 3, 0)))
+
+
+def test_arguments_are_attributes():
+    loss = losses.BinaryFocalCrossentropy(gamma=3.0, from_logits=True)
+    assert loss.gamma == 3.0 and loss.from_logits is True
+    with pytest.raises(AttributeError, match="BinaryFocalCrossentropy has no attribute 'margin'"):
+        _ = loss.margin

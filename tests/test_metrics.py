@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from picodl import config, losses, metrics, ops
+from picodl.module import Parameter
 from picodl.tensor import Tensor
 
 GOLDEN = Path(__file__).parent / "golden" / "metrics.h5"
@@ -501,3 +502,92 @@ def test_fed_in_batches_equals_fed_at_once(cuts, name, weighted):
         weight = W[rows] if weighted else None
         parts.update_state(*[x[rows] for x in data], sample_weight=weight)
     np.testing.assert_allclose(parts.result(), whole.result(), rtol=1e-6, atol=1e-7)
+
+
+# -------------------------------------------------------------------- what users can look at
+
+
+@pytest.mark.parametrize(
+    ("method", "area"),
+    [("interpolation", 0.125), ("minoring", 0.0), ("majoring", 0.25)],
+)
+def test_auc_of_precision_gain_matches_keras(method, area):
+    t, p = [0, 1, 0, 1, 1, 0, 1, 0], [0.1, 0.4, 0.35, 0.45, 0.6, 0.9, 0.7, 0.55]
+    metric = metrics.AUC(5, curve="PRGAIN", summation_method=method)
+    assert metric(t, p) == pytest.approx(area, rel=1e-6)
+
+
+def test_auc_of_precision_gain_is_averaged_over_labels():
+    t, p = np.array([0, 0, 1, 1, 0, 1, 0, 0]), np.linspace(0.05, 0.95, 8)
+    one = [metrics.AUC(9, curve="PRGAIN")(labels, p) for labels in (t, t[::-1])]
+    both = metrics.AUC(9, curve="PRGAIN", multi_label=True, num_labels=2)
+    assert both(np.stack([t, t[::-1]], 1), np.stack([p, p], 1)) == pytest.approx(np.mean(one))
+
+
+def test_counts_and_thresholds_can_be_read():
+    t, p = [0, 1, 1, 1], [0.7, 0.2, 0.8, 0.9]
+    precision = metrics.Precision(thresholds=[0.5, 0.85])
+    precision.update_state(t, p)
+    np.testing.assert_array_equal(precision.true_positives, [2, 1])
+    np.testing.assert_array_equal(precision.false_positives, [1, 0])
+    np.testing.assert_array_equal(precision.true_negatives, [0, 1])
+    np.testing.assert_array_equal(precision.false_negatives, [1, 2])
+    area = metrics.AUC(thresholds=[0.75, 0.5])
+    area.update_state(t, p)
+    np.testing.assert_allclose(area.thresholds, [-1e-7, 0.5, 0.75, 1 + 1e-7])
+    np.testing.assert_array_equal(area.true_positives, [3, 2, 2, 0])
+    again = metrics.AUC.from_config(area.get_config())
+    assert again.thresholds == area.thresholds and "thresholds" not in metrics.AUC().get_config()
+    assert metrics.RecallAtPrecision(0.5, num_thresholds=3).thresholds == [0.0, 0.5, 1.0]
+    assert metrics.RecallAtPrecision(0.25).precision == 0.25
+    matrix = metrics.MeanIoU(2)
+    matrix.update_state([0, 1, 1], [0, 0, 1])
+    np.testing.assert_array_equal(matrix.total_cm, [[1, 0], [1, 1]])
+
+
+def test_arguments_are_attributes():
+    metric = metrics.SparseTopKCategoricalAccuracy(k=2, from_sorted_ids=True)
+    assert metric.k == 2 and metric.from_sorted_ids is True
+    assert metrics.BinaryAccuracy(threshold=0.25).threshold == 0.25
+    with pytest.raises(AttributeError, match="BinaryAccuracy has no attribute 'k'"):
+        _ = metrics.BinaryAccuracy().k
+
+
+def test_class_id_needs_an_axis_of_classes():
+    with pytest.raises(ValueError, match=r"class_id 2 .* \(5,\)"):
+        metrics.Precision(class_id=2)([0, 1, 1, 0, 0], [0.2, 0.1, 0.6, 0.0, 0.2])
+
+
+def test_weights_with_all_axes_are_broadcast():
+    values = np.array([[1.0, 3.0], [5.0, 7.0]])
+    for weight in ([[1, 0]], [[1], [3]], [[2]]):
+        full = np.broadcast_to(weight, values.shape)
+        assert metrics.Sum()(values, weight) == metrics.Sum()(values, full)
+        assert metrics.Mean()(values, weight) == metrics.Mean()(values, full)
+    with pytest.raises(ValueError, match="does not fit"):
+        metrics.Mean()([1.0, 2.0], [1.0])
+
+
+def test_metrics_and_variables_in_lists_and_dicts_are_kept_and_reset():
+    class Both(metrics.Metric):
+        def __init__(self):
+            super().__init__(name="both")
+            self.steps = self.add_variable()
+            self.parts = [metrics.Mean(), metrics.Sum()]
+            self.named = {"own": [Parameter(0.0, trainable=False)]}
+
+        def update_state(self, values):
+            for part in self.parts:
+                part.update_state(values)
+            self.steps.assign_add(1.0)
+            self.named["own"][0].assign_add(2.0)
+
+        def result(self):
+            return [float(v.numpy()) for v in self.variables] + [m.result() for m in self.parts]
+
+    metric, again = Both(), Both()
+    assert metric([1.0, 3.0]) == [1.0, 2.0, 2.0, 4.0]
+    again.set_state(metric.get_state())
+    assert again.result() == [1.0, 2.0, 2.0, 4.0]
+    metric.reset_state()
+    assert metric.result() == [0.0, 0.0, 0.0, 0.0]

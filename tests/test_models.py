@@ -402,3 +402,195 @@ def test_weights_of_another_byte_order_keep_their_values():
     other = restore(data.astype(data.dtype.newbyteorder()), *rest)
     assert other.data.dtype is np.dtype("float32")
     np.testing.assert_array_equal(other, [1.0, -2.5])
+
+
+# -------------------------------------------------------------------- inputs and outputs
+
+
+def test_inputs_and_outputs_in_nested_dicts() -> None:
+    one, two, three = Input((1,)), Input((2,)), Input((3,))
+    inputs = {"1": one, "others": {"2": two, "3": three}}
+    model = Model(inputs, {"sum": layers.Concatenate()([one, two]), "deep": {"3": three}})
+    data = {"1": X[:, :1], "others": {"2": X[:, 1:3], "3": X[:, 3:]}}
+    found = model(data)
+    np.testing.assert_array_equal(found["sum"].data, X[:, :3])
+    np.testing.assert_array_equal(found["deep"]["3"].data, X[:, 3:])
+    assert model(inputs)["deep"]["3"].shape == (None, 3)
+    same(model.predict(data, verbose=0), {"sum": X[:, :3], "deep": {"3": X[:, 3:]}})
+    with pytest.raises(ValueError, match="a dict without '3'"):
+        model({"1": X[:, :1], "others": {"2": X[:, 1:3]}})
+
+
+def test_a_list_stands_for_a_dict_of_inputs_only_in_the_order_of_its_keys() -> None:
+    a, b = Input((6,), name="a"), Input((6,), name="b")
+    difference = layers.subtract([a, b])
+    same(Model({"a": a, "b": b}, difference)([X, 2 * X]).data, -X)
+    unsorted = Model({"b": b, "a": a}, difference)
+    same(unsorted({"a": X, "b": 2 * X}).data, -X)
+    with pytest.raises(ValueError, match="Pass a dict with the keys 'b', 'a'"):
+        unsorted([X, 2 * X])
+
+
+def test_none_is_welcome_for_optional_inputs_alone() -> None:
+    class Plus(layers.Layer):
+        def call(self, x: Any, y: Any = None) -> Any:
+            return x if y is None else x + y
+
+        def compute_output_shape(self, x_shape: Any, y_shape: Any = None) -> Any:
+            return x_shape
+
+    x, y = Input((6,), name="x"), Input((6,), name="y", optional=True)
+    model = Model({"x": x, "y": y}, layers.Dense(1)(Plus()(x, y)))
+    model.compile("sgd", loss="mse")
+    model.fit({"x": X, "y": None}, Y, verbose=0)
+    model.fit(iter([({"x": X, "y": None}, Y)]), verbose=0)
+    without = model.predict({"x": X, "y": None}, verbose=0)
+    same(without, model.predict({"x": X, "y": np.zeros_like(X)}, verbose=0))
+    with pytest.raises(ValueError, match='None for its input "x", which is not optional'):
+        model({"x": None, "y": X})
+
+
+def test_sequential_takes_what_its_first_layer_takes() -> None:
+    class Both(layers.Layer):
+        def call(self, parts: Any) -> Any:
+            return parts["a"] + parts["b"] if isinstance(parts, dict) else parts[0] + parts[1]
+
+    model = Sequential([Both(), layers.Dense(1)])
+    assert model({"a": X, "b": X}).shape == (24, 1)
+    same(model({"a": X, "b": 2 * X}).data, model([X, 2 * X]).data)
+    assert model.count_params() == 7
+    model.compile("sgd", loss="mse")
+    model.fit({"a": X, "b": X}, Y, verbose=0)
+    with pytest.raises(ValueError, match="has no layers"):
+        Sequential()(X)
+
+
+def test_sequential_runs_layers_that_cannot_tell_their_shapes() -> None:
+    class Closed(layers.Layer):
+        def call(self, x: Any) -> Any:
+            return x + 1
+
+        def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+            raise NotImplementedError
+
+    same(Sequential([Closed()])(X).data, X + 1)
+
+
+def test_compute_output_spec_may_give_symbols() -> None:
+    class Twice(layers.Layer):
+        def call(self, x: Any) -> Any:
+            return 2 * x
+
+        def compute_output_spec(self, x: Any) -> Any:
+            return picodl.KerasTensor(x.shape, dtype=x.dtype)
+
+    x = Input((6,))
+    model = Model(x, Twice()(x))
+    assert model.output_shape == (None, 6)
+    same(model(X).data, 2 * X)
+
+
+def test_a_config_keeps_the_arguments_of_a_functional_subclass_and_its_tuples() -> None:
+    class Named(Model):
+        def __init__(self, *args: Any, label: str = "none", **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.label = label
+
+        def get_config(self) -> Any:
+            return {**super().get_config(), "label": self.label}
+
+    x = Input((6,))
+    model = Named(x, (layers.Dense(1)(x), layers.Dense(2)(x)), label="two", name="named")
+    again = Named.from_config(model.get_config())
+    assert (again.label, again.name, type(again.output)) == ("two", "named", tuple)
+
+
+def test_clone_is_compiled_like_its_model() -> None:
+    def error(y_true: Any, y_pred: Any) -> Any:
+        return ops.mean(ops.abs(y_true - y_pred), axis=-1)
+
+    model = Sequential([Input((6,)), layers.Dense(1)])
+    assert not models.clone_model(model).compiled
+    metric = picodl.metrics.MeanSquaredError()
+    model.compile(picodl.optimizers.Adam(0.25), loss=error, metrics=[metric, "mae"])
+    model.fit(X, Y, verbose=0)
+    clone = models.clone_model(model)
+    assert clone.optimizer is not model.optimizer and int(clone.optimizer.iterations) == 0
+    assert float(clone.optimizer.learning_rate) == 0.25
+    before = metric.result()
+    clone.set_weights(model.get_weights())
+    assert clone.evaluate(X, Y, verbose=0) == model.evaluate(X, Y, verbose=0) != before
+
+
+def test_a_list_of_one_output_comes_without_the_list() -> None:
+    x = Input((6,))
+    for outputs in ([layers.Dense(2)(x)], (layers.Dense(2)(x),)):
+        model = Model([x], outputs)
+        assert model(X).shape == model.predict(X, verbose=0).shape == (24, 2)
+        assert (model.input_shape, model.output_shape) == ((None, 6), (None, 2))
+        assert type(model.output) is type(outputs)
+        assert Model(x, layers.ReLU()(model(x)[0]))(X).shape == (24, 2)
+    assert type(Model(x, {"y": layers.Dense(2)(x)})(X)) is dict
+
+
+def test_batches_may_have_another_size_than_the_input_says() -> None:
+    x = Input((6,), batch_size=3)
+    assert Model(x, layers.Dense(2)(x))(X).shape == (24, 2)
+
+
+# -------------------------------------------------------------------- losses of several outputs
+
+
+def two_outputs() -> Model:
+    x = Input((6,))
+    ones = {"use_bias": False, "kernel_initializer": "ones"}
+    return Model(x, [layers.Dense(1, name="a", **ones)(x), layers.Dense(1, name="b", **ones)(x)])
+
+
+def test_outputs_without_a_loss_need_no_targets() -> None:
+    y = X.sum(1, keepdims=True) + 2
+    for loss in ([None, "mse"], {"b": "mse"}):
+        model = two_outputs()
+        model.compile("sgd", loss=loss)
+        assert model.evaluate(X, y, verbose=0) == pytest.approx(4.0, rel=1e-5)
+        assert model.evaluate(X, [y, y], verbose=0) == pytest.approx(4.0, rel=1e-5)
+    with pytest.raises(ValueError, match="The model has 2 outputs"):
+        model = two_outputs()
+        model.compile("sgd", loss="mse")
+        model.evaluate(X, y, verbose=0)
+
+
+def test_losses_in_a_list_for_an_output_are_added_up() -> None:
+    y = X.sum(1, keepdims=True) + 2
+    for loss in ({"a": ["mse"], "b": ["mse", "mae"]}, ["mse", ["mse", "mae"]]):
+        model = two_outputs()
+        model.compile("sgd", loss=loss, loss_weights=[1.0, 0.5])
+        assert model.evaluate(X, [y, y], verbose=0)[0] == pytest.approx(4 + 0.5 * 6, rel=1e-5)
+
+
+def test_weighted_metrics_of_several_outputs_have_the_names_of_keras() -> None:
+    model = two_outputs()
+    model.compile("sgd", loss="mse", metrics=[["mse"], []], weighted_metrics=[["mse"], ["mse"]])
+    found = model.evaluate(X, [Y, Y], verbose=0, return_dict=True)
+    assert sorted(found) == ["a_loss", "a_mse", "a_weighted_mse", "b_loss", "b_mse", "loss"]
+
+
+def test_compute_loss_need_not_take_training() -> None:
+    class Doubled(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = layers.Dense(1)
+
+        def call(self, x: Any) -> Any:
+            return self.dense(x)
+
+        def compute_loss(  # type: ignore[override]
+            self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None
+        ) -> Any:
+            return 2 * super().compute_loss(x, y, y_pred, sample_weight)
+
+    model = Doubled()
+    model.compile("sgd", loss="mse", metrics=["mse"])
+    model.fit(X, Y, verbose=0, validation_data=(X, Y))
+    for loss, mse in (model.evaluate(X, Y, verbose=0), model.test_on_batch(X, Y)):
+        assert loss == pytest.approx(2 * mse, rel=1e-5)

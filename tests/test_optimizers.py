@@ -327,7 +327,7 @@ def test_saved_state_resumes_bit_for_bit(cls, options):
     again = [Parameter(w.numpy(), name=w.name) for w in weights]
     resumed = cls.from_config(optimizer.get_config())
     resumed.build(again)
-    resumed.load_variables([v.numpy() for v in optimizer.variables])
+    resumed.set_weights([v.numpy() for v in optimizer.variables])
     copies = [
         (weights, optimizer),
         (again, resumed),
@@ -344,17 +344,17 @@ def test_saved_state_resumes_bit_for_bit(cls, options):
             assert a.data.tobytes() == b.data.tobytes()
 
 
-def test_load_variables_sets_all_or_nothing():
+def test_set_weights_sets_all_or_nothing():
     weights, grads = weights_and_gradients([(4, 3), (3,)], 1)
     optimizer = optimizers.Adam()
     with pytest.raises(ValueError, match=r"adam.* has 2 variables, but received 6.*build"):
-        optimizer.load_variables([0, 0.1, *[np.zeros(3)] * 4])
+        optimizer.set_weights([0, 0.1, *[np.zeros(3)] * 4])
     optimizer.apply(grads[0], weights)
     before = [v.numpy() for v in optimizer.variables]
     wrong = [np.ones_like(b) for b in before]
     wrong[-1] = np.ones(5)
     with pytest.raises(ValueError, match=r"w1_velocity has shape \(3,\).*shape \(5,\)"):
-        optimizer.load_variables(wrong)
+        optimizer.set_weights(wrong)
     for variable, value in zip(optimizer.variables, before, strict=True):
         np.testing.assert_array_equal(variable.data, value)
 
@@ -693,3 +693,28 @@ def test_signatures_name_all_options():
         "clipvalue", "global_clipnorm", "use_ema", "ema_momentum", "ema_overwrite_frequency",
         "loss_scale_factor", "gradient_accumulation_steps", "name", "parameter_groups",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("relative", [True, False])
+def test_adafactor_falls_with_the_steps_as_in_keras(relative):
+    optimizer = optimizers.Adafactor(
+        0.5, beta_2_decay=-0.65, epsilon_1=1e-15, epsilon_2=1e-4, clip_threshold=0.9,
+        relative_step=relative,
+    )  # fmt: skip
+    w = Parameter(np.ones(10))
+    optimizer.apply([np.full(10, 0.01, "float32")], [w])
+    for _ in range(4):
+        optimizer.apply([np.linspace(0.1, 1, 10, dtype="float32")], [w])
+    np.testing.assert_allclose(w.data[:3], [0.05544972, 0.05476304, 0.05463547], rtol=1e-5)
+
+
+def test_own_variables_go_through_a_store():
+    optimizer, again = optimizers.Adam(0.1), optimizers.Adam(0.2)
+    w, other = Parameter([1.0, 2.0]), Parameter([1.0, 2.0])
+    optimizer.apply([np.ones(2, "float32")], [w])
+    store = {}
+    optimizer.save_own_variables(store)
+    again.build([other])
+    again.load_own_variables(store)
+    for a, b in zip(optimizer.variables, again.variables, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())

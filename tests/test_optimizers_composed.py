@@ -58,7 +58,7 @@ def test_loss_scale_state_and_config():
     again = optimizers.deserialize(json.loads(json.dumps(optimizers.serialize(optimizer))))
     v = Parameter(w.numpy())
     again.build([v])
-    again.load_variables([s.numpy() for s in optimizer.variables])
+    again.set_weights([s.numpy() for s in optimizer.variables])
     twin_w, twin = copy.deepcopy((w, optimizer))
     for held, own in ((w, optimizer), (v, again), (twin_w, twin)):
         own.apply([3 * ONE], [held])
@@ -185,3 +185,29 @@ def test_a_float16_model_gets_one_loss_scale_and_keeps_it_in_files(tmp_path):
         config.set_dtype_policy(None)
     assert isinstance(again.optimizer.inner_optimizer, SGD)
     assert int(again.optimizer.iterations) == 1 and again.optimizer.dynamic_scale == 64
+
+
+def test_several_optimizers_swap_the_averages_of_those_that_keep_them():
+    a, b = variable([1.0], "a/w"), variable([1.0], "b/w")
+    averaging = SGD(0.5, use_ema=True, ema_momentum=0.5)
+    optimizer = MultiOptimizer(OptimizerMap(SGD(0.5), {"a/.*": averaging}))
+    assert optimizer.use_ema and not MultiOptimizer(OptimizerMap(SGD())).use_ema
+    for _ in range(2):
+        optimizer.apply([ONE, ONE], [a, b])
+    assert (a.data[0], b.data[0]) == (0.0, 0.0)
+    optimizer.swap_averages([a, b])
+    assert (a.data[0], b.data[0]) == (0.25, 0.0)  # 0.5 after the first step, then half of 0
+    optimizer.swap_averages([a, b])
+    assert (a.data[0], b.data[0]) == (0.0, 0.0)
+    with pytest.raises(ValueError, match="takes no use_ema"):
+        optimizer.use_ema = True
+
+
+def test_several_optimizers_inside_loss_scaling_divide_gradients_once():
+    w = variable([1.0], "a/w")
+    parts = MultiOptimizer(OptimizerMap(SGD(0.5)), loss_scale_factor=4.0)
+    assert [part.loss_scale_factor for part in parts.optimizers] == [4.0]
+    optimizer = LossScaleOptimizer(parts, initial_scale=8.0, dynamic=True)
+    assert [part.loss_scale_factor for part in parts.optimizers] == [None]
+    optimizer.apply([8 * ONE], [w])
+    assert w.data[0] == 0.5

@@ -142,14 +142,25 @@ def test_the_editor_changes_what_a_file_holds(tmp_path, capsys):
     editor = saving.KerasFileEditor(tmp_path / "x.weights.h5")
     editor.summary()
     assert "layers/dense_1/vars/0" in capsys.readouterr().out
-    assert editor.compare(model) == {}
-    editor.rename_object("layers/dense_1", "layers/other")
-    assert set(editor.compare(model).values()) == {"missing", "not in the model"}
-    editor.rename_object("layers/other", "layers/dense_1")
-    editor.delete_weight("layers/dense_1", "1")
-    editor.add_weights("layers/dense_1", {"1": np.full(3, 7.0, "f4")})
-    with pytest.raises(ValueError, match="no object 'layers/zzz'"):
-        editor.delete_object("layers/zzz")
+    count = len(model.weights)
+    fits = {"status": "success", "error_count": 0, "match_count": count, "errors": {}}
+    assert editor.compare(model) == fits
+    editor.rename_object("layers/dense_1", "other")
+    assert "layers/other/vars/0" in editor.weights_dict
+    found = editor.compare(model)
+    assert (found["status"], found["error_count"], found["match_count"]) == ("error", 4, count - 2)
+    assert set(found["errors"].values()) == {"missing", "not in the model"}
+    editor.rename_object("other", "layers/dense_1")
+    editor.delete_weight("dense_1", "1")
+    editor.add_weights("dense_1", {"1": np.full(3, 7.0, "f4")})
+    for name in ("layers/zzz", "zzz"):
+        with pytest.raises(ValueError, match=f"no objects '{name}'"):
+            editor.delete_object(name)
+    editor.add_object("spare/dense_1", {"0": np.zeros(1)})
+    with pytest.raises(ValueError, match="holds 2 objects 'dense_1'"):
+        editor.delete_object("dense_1")
+    editor.delete_object("spare/dense_1")
+    assert editor.compare(model) == fits
     editor.save(tmp_path / "y.weights.h5")
     model.load_weights(tmp_path / "y.weights.h5")
     assert (model.get_weights()[3] == 7).all()

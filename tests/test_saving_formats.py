@@ -368,3 +368,34 @@ def test_arrays_of_the_other_byte_order_are_read_by_value(dtype, tmp_path):
     model.load_weights(tmp_path / "w.npz")
     np.testing.assert_array_equal(model.get_weights()[0], [[0, 1], [2, 3]])
     np.testing.assert_array_equal(model.get_weights()[1], [1, 1])
+
+
+def test_an_h5_without_what_compile_was_given(tmp_path):
+    model = net(compiled=True)
+    model.save(tmp_path / "x.h5", include_optimizer=False)
+    loaded = saving.load_model(tmp_path / "x.h5")
+    assert not loaded.compiled and same(model, loaded)
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert "training_config" not in file.attrs and "optimizer_weights" not in file
+
+
+def test_attributes_of_a_functional_subclass_do_not_change_its_files(tmp_path):
+    class Sub(P.Model):
+        def __init__(self):
+            x = P.Input((4,))
+            first = layers.Dense(3)
+            super().__init__(x, layers.Dense(2)(first(x)))
+            self.a_layer = first
+            self.decoder = layers.Dense(1)
+            self.decoder.build((None, 2))
+
+    a, x = Sub(), P.Input((4,))
+    plain = P.Model(x, layers.Dense(2)(layers.Dense(3)(x)))
+    a.save_weights(tmp_path / "x.weights.h5")
+    paths = set(saving.KerasFileEditor(tmp_path / "x.weights.h5").weights_dict)
+    owners = {"layers/dense", "layers/dense_1", "decoder"}
+    assert paths == {f"{owner}/vars/{i}" for owner in owners for i in range(2)}
+    plain.save_weights(tmp_path / "y.weights.h5")
+    with pytest.warns(UserWarning, match="decoder"):
+        a.load_weights(tmp_path / "y.weights.h5", skip_mismatch=True)
+    np.testing.assert_array_equal(a(X[:, :4]).data, plain(X[:, :4]).data)

@@ -221,3 +221,20 @@ def test_a_family_of_the_users_own_goes_by_names():
     assert read("greedy") == "greedy"
     with pytest.raises(ValueError, match=r"Unknown sampler 'gredy'.*greedy"):
         read("gredy", module_objects=family, printable_module_name="sampler")
+
+
+def test_an_activation_may_be_a_layer():
+    layer = layers.Dense(2, activation=layers.LeakyReLU(negative_slope=0.125, name="leak"))
+    again = layers.Dense.from_config(json.loads(json.dumps(layer.get_config())))
+    assert type(again.activation) is layers.LeakyReLU
+    assert (again.activation.negative_slope, again.activation.name) == (0.125, "leak")
+
+
+def test_functions_of_older_files_are_found_without_their_package():
+    @saving.register_keras_serializable("older", name="third_power")
+    def third_power(x):
+        return x**3
+
+    config = {"module": "builtins", "class_name": "function", "registered_name": "function"}
+    for name in ("third_power", "older>third_power"):
+        assert saving.deserialize_keras_object({**config, "config": name}) is third_power

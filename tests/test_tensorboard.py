@@ -207,6 +207,8 @@ def test_callback_writes_what_history_holds(tmp_path: Path) -> None:
     found = values(tmp_path / "validation")
     losses = [value[2] for tag, _, value in found if tag == "epoch_loss"]
     np.testing.assert_allclose(losses, history["val_loss"], rtol=1e-6)
+    tag = "evaluation_loss_vs_iterations"
+    assert [step for name, step, _ in found if name == tag] == [3, 6, 9]
 
 
 def test_each_fit_writes_a_file_behind_the_others(tmp_path: Path) -> None:

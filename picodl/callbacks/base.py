@@ -23,7 +23,7 @@ class Callback:
 
     Attributes:
         model: the model in training. Setting `model.stop_training = True` ends the training after
-            the batch or epoch.
+            the batch or epoch; `stop_evaluating` and `stop_predicting` end the other two.
         params: dict with "verbose", "epochs" and "steps".
 
     >>> class StopOnTarget(Callback):
@@ -65,6 +65,10 @@ class Callback:
 
     def set_siblings(self, callbacks: Sequence[Callback]) -> None:
         """Receive all callbacks of the training, in their order, before it begins."""
+
+    def settle(self) -> None:
+        """Give the model the weights that were trained: called after the last epoch, before the
+        optimizer's averages take their place."""
 
     def release(self) -> None:
         """Close files and give back what was borrowed: called last, after an exception too."""
@@ -236,6 +240,11 @@ class CallbackList:
     def has_predict_batch_hooks(self) -> bool:
         """Whether some callback looks at the batches of predict."""
         return bool(self._hooks["on_predict_batch_begin"] or self._hooks["on_predict_batch_end"])
+
+    def settle(self) -> None:
+        """Let all callbacks give the model back the weights that were trained."""
+        for callback in self.callbacks:
+            callback.settle()
 
     def release(self) -> None:
         """Let all callbacks close what they hold; to be called however the run ends."""

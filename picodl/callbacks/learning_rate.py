@@ -17,6 +17,7 @@ class LearningRateScheduler(Callback):
 
     Args:
         schedule: function of (epoch, learning_rate), or of (epoch) alone, that returns the rate.
+            Of a `MultiOptimizer` it is asked for the rate of each part.
         verbose: 1 writes a line for each epoch.
 
     Raises:
@@ -34,28 +35,32 @@ class LearningRateScheduler(Callback):
         self.verbose = verbose
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        rate = self._call(epoch)
+        for part in optimizers_of(self.model).values():
+            self._set(part, epoch)
+
+    def _set(self, optimizer: Any, epoch: int) -> None:
+        rate = self._call(epoch, optimizer)
         if not isinstance(rate, numbers.Real) and getattr(rate, "ndim", -1) != 0:
             raise TypeError(
                 "LearningRateScheduler: the schedule must return the learning rate as a number; "
                 f"received {rate!r} of type {type(rate).__name__} for epoch {epoch}."
             )
-        self.model.optimizer.learning_rate = float(rate)
+        optimizer.learning_rate = float(rate)
         if self.verbose:
             write_line(f"Epoch {epoch + 1}: the learning rate is set to {float(rate)}.")
 
-    def _call(self, epoch: int) -> Any:
+    def _call(self, epoch: int, optimizer: Any) -> Any:
         try:
             inspect.signature(self.schedule).bind(epoch, 0.0)
         except TypeError:
             return self.schedule(epoch)
         except ValueError:  # a function in C without a signature
             pass
-        return self.schedule(epoch, learning_rate_of(self.model))
+        return self.schedule(epoch, float(optimizer.learning_rate))
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         if logs is not None:
-            logs["learning_rate"] = learning_rate_of(self.model)
+            logs.update(rates_of(self.model))
 
 
 class ReduceLROnPlateau(MonitorCallback):
@@ -109,8 +114,7 @@ class ReduceLROnPlateau(MonitorCallback):
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         logs = {} if logs is None else logs
-        rate = learning_rate_of(self.model)
-        logs["learning_rate"] = rate
+        logs.update(rates_of(self.model))
         value = self.monitored(logs)
         if value is None:
             return
@@ -122,13 +126,19 @@ class ReduceLROnPlateau(MonitorCallback):
             self.wait = 0
         elif not self.in_cooldown():
             self.wait += 1
-            if self.wait >= self.patience and rate > self.min_lr:
-                new = max(rate * self.factor, self.min_lr)
-                self.model.optimizer.learning_rate = new
-                self.cooldown_counter = self.cooldown
-                self.wait = 0
-                if self.verbose:
-                    write_line(f"Epoch {epoch + 1}: the learning rate is reduced to {new}.")
+            if self.wait >= self.patience:
+                for part in optimizers_of(self.model).values():
+                    self._lower(part, epoch)
+
+    def _lower(self, optimizer: Any, epoch: int) -> None:
+        rate = float(optimizer.learning_rate)
+        if rate > self.min_lr:
+            new = max(rate * self.factor, self.min_lr)
+            optimizer.learning_rate = new
+            self.cooldown_counter = self.cooldown
+            self.wait = 0
+            if self.verbose:
+                write_line(f"Epoch {epoch + 1}: the learning rate is reduced to {new}.")
 
     def in_cooldown(self) -> bool:
         """Whether epochs do not count yet after a change."""
@@ -185,7 +195,7 @@ class SwapEMAWeights(Callback):
     def on_predict_end(self, logs: Logs | None = None) -> None:
         self._set(False)
 
-    def on_train_end(self, logs: Logs | None = None) -> None:
+    def settle(self) -> None:
         self._set(False)
 
     def release(self) -> None:
@@ -206,6 +216,15 @@ class SwapEMAWeights(Callback):
         self._swapped = state["swapped"]
 
 
-def learning_rate_of(model: Any) -> float:
-    """The learning rate of the model's optimizer for the next step."""
-    return float(model.optimizer.learning_rate)
+def optimizers_of(model: Any) -> dict[str, Any]:
+    """The model's optimizer, or the parts of a `MultiOptimizer`, by the names of their rates."""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    parts = getattr(optimizer, "optimizers", None)
+    if parts is None:
+        return {"learning_rate": optimizer}
+    return {f"learning_rate_{part.name}": part for part in parts}
+
+
+def rates_of(model: Any) -> dict[str, float]:
+    """The learning rates for the next step, by the names they are logged under."""
+    return {name: float(part.learning_rate) for name, part in optimizers_of(model).items()}

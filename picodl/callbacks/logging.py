@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from picodl.callbacks.base import Callback, Logs
-from picodl.callbacks.learning_rate import learning_rate_of
+from picodl.callbacks.learning_rate import rates_of
 
 
 class LogFile:
@@ -206,7 +206,7 @@ class JSONLinesLogger(_FileLogger):
             "seconds": round(self._watch.seconds, 6),
             "steps": self.params.get("steps"),
             "samples_per_second": self._watch.rate(self.params.get("samples")),
-            "learning_rate": learning_rate_of(self.model),
+            **rates_of(self.model),
             "logs": {key: _json_value(value) for key, value in (logs or {}).items()},
         }
         self._file.write(json.dumps(line) + "\n")

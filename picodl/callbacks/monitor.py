@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,12 @@ class MonitorCallback(Callback):
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         self._upward = None if self.mode == "auto" else self.mode == "max"
+
+    @property
+    def monitor_op(self) -> Callable[[Any, Any], Any] | None:
+        """What says whether a value is better than another, np.less or np.greater; None while the
+        direction of mode="auto" is open."""
+        return None if self._upward is None else np.greater if self._upward else np.less
 
     def monitored(self, logs: Logs | None) -> float | None:
         """The value in the logs; a missing one is warned about and gives None."""

@@ -109,7 +109,7 @@ class LearningRateFinder(Callback):
         self._before = None
         for w, value in zip(self.model.weights, weights, strict=True):
             w.data[...] = value
-        self.model.optimizer.load_variables(slots)
+        self.model.optimizer.set_weights(slots)
 
     def smoothed(self) -> Array:
         """The losses, each averaged with those before it."""

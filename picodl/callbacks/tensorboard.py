@@ -10,7 +10,7 @@ import numpy as np
 
 from picodl.callbacks.base import Callback, Logs
 from picodl.callbacks.event_files import EventFile
-from picodl.callbacks.learning_rate import learning_rate_of
+from picodl.callbacks.learning_rate import rates_of
 from picodl.callbacks.logging import Stopwatch
 from picodl.typing import Array
 
@@ -89,12 +89,20 @@ class TensorBoard(Callback):
     def on_test_begin(self, logs: Logs | None = None) -> None:
         self._watch.pause()
 
+    def on_test_end(self, logs: Logs | None = None) -> None:
+        iterations = getattr(self.model.optimizer, "iterations", None)
+        if iterations is not None:
+            for key, value in (logs or {}).items():
+                name = f"evaluation_{key}_vs_iterations"
+                self._scalar("validation", name, value, int(iterations))
+
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         for key, value in (logs or {}).items():
             part = "validation" if key.startswith("val_") else "train"
             self._scalar(part, f"epoch_{key.removeprefix('val_')}", value, epoch)
-        if "learning_rate" not in (logs or {}):
-            self._scalar("train", "epoch_learning_rate", learning_rate_of(self.model), epoch)
+        for key, value in rates_of(self.model).items():
+            if key not in (logs or {}):
+                self._scalar("train", f"epoch_{key}", value, epoch)
         if self.write_steps_per_second:
             rate = self._watch.rate(self._in_epoch)
             self._scalar("train", "epoch_steps_per_second", rate, epoch)

@@ -174,6 +174,13 @@ class LossFunctionWrapper(Loss):
         self.casts_targets = not is_loss_function(fn)
         self.reads_mask = getattr(fn, "reads_mask", False)
 
+    def __getattr__(self, name: str) -> Any:
+        """The arguments of the function are attributes."""
+        try:
+            return vars(self)["kwargs"][name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.") from None
+
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """fn(y_true, y_pred, **kwargs)."""
         if self.casts_targets:
@@ -298,7 +305,8 @@ def reduce(values: Tensor, weight: Any, mask: Any, counted: Any, reduction: str 
 
 
 def spread(weight: Any, shape: tuple[int, ...], name: str) -> Array:
-    """Weights for values of a shape: a scalar, or axes that fit from the left.
+    """Weights for values of a shape: a scalar, or axes that fit from the left; an axis of size 1
+    stands for all, that of the samples only if no axis is left out.
 
     Raises:
         ValueError: if they do not fit.
@@ -311,8 +319,9 @@ def spread(weight: Any, shape: tuple[int, ...], name: str) -> Array:
         left = left[..., 0]
     if left.ndim <= len(shape):
         left = left.reshape(left.shape + (1,) * (len(shape) - left.ndim))
-        pairs = zip(left.shape, shape, strict=True)
-        if w.ndim == 0 or all(m == n or (m == 1 and i) for i, (m, n) in enumerate(pairs)):
+        fits = [m in (1, n) for m, n in zip(left.shape, shape, strict=True)]
+        samples = w.ndim == 0 or w.ndim == len(shape) > 1 or left.shape[:1] == shape[:1]
+        if samples and all(fits):
             return np.broadcast_to(left, shape)
     hint = "Pass one weight per sample, or one per time step."
     if not shape:

@@ -60,8 +60,13 @@ class Metric:
 
     @property
     def variables(self) -> list[Parameter]:
-        """What `add_variable` made, here and in metrics held as attributes."""
-        return [*self._variables, *(v for _, m in self._inner() for v in m.variables)]
+        """What `add_variable` made, Variables in attributes, and those of metrics held in them;
+        lists and dicts are looked into."""
+        return [*self._own(), *(v for _, metric in self._inner() for v in metric.variables)]
+
+    def _own(self) -> list[Parameter]:
+        leaves = tree.flatten([self._variables, list(vars(self).values())])
+        return list({id(v): v for v in leaves if isinstance(v, Parameter)}.values())
 
     def add_variable(
         self,
@@ -119,8 +124,8 @@ class Metric:
         raise NotImplementedError(f"{type(self).__name__} does not define result().")
 
     def reset_state(self) -> None:
-        """Start anew: variables are set to 0, metrics held as attributes are reset."""
-        for variable in self._variables:
+        """Start anew: variables are set to 0, metrics held in attributes are reset."""
+        for variable in self._own():
             variable.data[...] = 0
         for _, metric in self._inner():
             metric.reset_state()
@@ -143,7 +148,7 @@ class Metric:
                 state[name] = part.copy()
             elif isinstance(part, (int, float, np.number)) and not isinstance(part, bool):
                 state[name] = part
-        for i, variable in enumerate(self._variables):
+        for i, variable in enumerate(self._own()):
             state[f"variables/{i}"] = variable.data.copy()
         for name, metric in self._inner():
             state |= {f"{name}/{key}": part for key, part in metric.get_state().items()}
@@ -155,7 +160,7 @@ class Metric:
         for key, part in state.items():
             owner, _, rest = key.partition("/")
             if owner == "variables" and rest.isdigit():
-                self._variables[int(rest)].assign(part)
+                self._own()[int(rest)].assign(part)
             elif rest and owner in inner:
                 inner[owner].set_state({rest: part})
             elif isinstance(getattr(self, key, None), Parameter):
@@ -164,7 +169,14 @@ class Metric:
                 setattr(self, key, part.copy() if isinstance(part, np.ndarray) else part)
 
     def _inner(self) -> Iterator[tuple[str, Metric]]:
-        return ((name, part) for name, part in vars(self).items() if isinstance(part, Metric))
+        """The metrics in attributes, and in lists and dicts there, with names without a slash."""
+        for name, part in vars(self).items():
+            if isinstance(part, Metric):
+                yield name, part
+            elif tree.is_nested(part):
+                for path, leaf in tree.flatten_with_path(part):
+                    if isinstance(leaf, Metric):
+                        yield ".".join(map(str, (name, *path))), leaf
 
     def get_config(self) -> Config:
         """The arguments that make the same metric again."""
@@ -287,6 +299,13 @@ class MeanMetricWrapper(Mean):
         if isinstance(fn, Loss):  # its values are needed, not their mean
             self.fn = copy.copy(fn)
             self.fn.reduction = "none"
+
+    def __getattr__(self, name: str) -> Any:
+        """The arguments of the function are attributes."""
+        try:
+            return vars(self)["kwargs"][name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.") from None
 
     def update_state(  # type: ignore[override]
         self, y_true: Any, y_pred: Any, sample_weight: Any = None

@@ -12,8 +12,34 @@ from picodl.metrics.base import Metric, plain, with_mask
 from picodl.typing import Array, Config
 
 
-class ConfusionMetric(Metric):
-    """Base class: counts of the four cases at each threshold; a subclass defines `result`.
+class CountingMetric(Metric):
+    """Base class of what is made of true and false positives and negatives at thresholds."""
+
+    counts: Array  # tp, fp, tn, fn at each threshold; of AUC with several labels for each label
+
+    @property
+    def true_positives(self) -> Array:
+        """The weight so far of targets 1 predicted so, at each threshold."""
+        return self.counts[0]
+
+    @property
+    def false_positives(self) -> Array:
+        """The weight so far of targets 0 predicted 1, at each threshold."""
+        return self.counts[1]
+
+    @property
+    def true_negatives(self) -> Array:
+        """The weight so far of targets 0 predicted so, at each threshold."""
+        return self.counts[2]
+
+    @property
+    def false_negatives(self) -> Array:
+        """The weight so far of targets 1 predicted 0, at each threshold."""
+        return self.counts[3]
+
+
+class ConfusionMetric(CountingMetric):
+    """Base class: counts at the thresholds a user gives; a subclass defines `result`.
 
     Args:
         thresholds: a prediction above it counts as positive. A number between 0 and 1, or a list
@@ -24,7 +50,6 @@ class ConfusionMetric(Metric):
     """
 
     default_threshold = 0.5
-    counts: Array  # tp, fp, tn, fn at each threshold
 
     def __init__(
         self,
@@ -128,7 +153,7 @@ def check_class(metric: Metric, class_id: int, t: Array) -> None:
     Raises:
         ValueError: for it.
     """
-    if t.ndim == 0 or not 0 <= class_id < t.shape[-1]:
+    if t.ndim < 2 or not 0 <= class_id < t.shape[-1]:
         raise ValueError(
             f"{type(metric).__name__}: class_id {class_id} is not along the last axis of targets "
             f"of shape {t.shape}."

@@ -10,19 +10,29 @@ from picodl import config
 from picodl.losses.base import spread
 from picodl.metrics.accuracies import matched
 from picodl.metrics.base import Metric, plain, with_mask
-from picodl.metrics.confusion import check_class, check_thresholds, counts_at, ratio
+from picodl.metrics.confusion import (
+    CountingMetric,
+    check_class,
+    check_thresholds,
+    counts_at,
+    ratio,
+)
 from picodl.typing import Array, Config
 
 
-class AUC(Metric):
-    """The area under the ROC curve (recall over the false positive rate) or the PR curve.
+class AUC(CountingMetric):
+    """The area under the ROC curve (recall over the false positive rate), the PR curve (precision
+    over recall), or the curve of precision gain over recall gain.
+
+    With p positives and n negatives the gains are 1 - p / n * fp / tp and 1 - p / n * fn / tp: how
+    far precision and recall lie between those of calling everything positive, 0, and 1.
 
     Predictions are counted at thresholds, so the area is as exact as these are dense;
     `EpochScoring` with scikit-learn's "roc_auc" is exact.
 
     Args:
         num_thresholds: how many, evenly spread over 0..1, at least 2.
-        curve: "ROC" or "PR".
+        curve: "ROC", "PR" or "PRGAIN".
         summation_method: between two thresholds "interpolation" (for PR as in the reference),
             "minoring" for the lower value, "majoring" for the higher one.
         name, dtype: see `Metric`.
@@ -32,14 +42,14 @@ class AUC(Metric):
         label_weights: one weight per label: of the areas, or without multi_label of the counts.
         from_logits: whether predictions are logits.
 
-    Reference: Davis and Goadrich, 2006, "The Relationship Between Precision-Recall and ROC Curves".
+    References: Davis and Goadrich, 2006, "The Relationship Between Precision-Recall and ROC
+    Curves"; Flach and Kull, 2015, "Precision-Recall-Gain Curves: PR Analysis Done Right".
 
     >>> AUC(num_thresholds=3)([0, 0, 1, 1], [0.0, 0.5, 0.3, 0.9])
     0.75
     """
 
     direction = "up"
-    counts: Array  # tp, fp, tn, fn at each threshold for each label
 
     def __init__(
         self,
@@ -55,18 +65,19 @@ class AUC(Metric):
         from_logits: bool = False,
     ) -> None:
         super().__init__(dtype, name)
-        if curve not in ("ROC", "PR"):
-            raise ValueError(f'AUC: curve must be "ROC" or "PR"; received {curve!r}.')
+        if curve not in ("ROC", "PR", "PRGAIN"):
+            raise ValueError(f'AUC: curve must be "ROC", "PR" or "PRGAIN"; received {curve!r}.')
         if summation_method not in ("interpolation", "minoring", "majoring"):
             raise ValueError(
                 'AUC: summation_method must be "interpolation", "minoring" or "majoring"; received '
                 f"{summation_method!r}."
             )
-        self.thresholds = check_thresholds(self, thresholds)
-        if self.thresholds is None:
+        given = check_thresholds(self, thresholds)
+        self._evenly = given is None
+        if given is None:
             inner = even_thresholds(self, num_thresholds, 2)[1:-1]
         else:
-            inner = np.sort(np.atleast_1d(self.thresholds))
+            inner = np.sort(np.atleast_1d(given))
         eps = config.epsilon()
         self._limits = np.array([-eps, *inner, 1 + eps])
         self.num_thresholds = len(self._limits)
@@ -96,7 +107,7 @@ class AUC(Metric):
         if self.label_weights is not None and not self.multi_label:
             w = np.asarray(self.label_weights) * (np.ones(t.shape) if w is None else w)
         if not self.multi_label:
-            self.counts = self.counts + counts_at(self._limits, t, p, w)[:, :, None]
+            self.counts = self.counts + counts_at(self._limits, t, p, w)
             return
         columns = [
             counts_at(self._limits, t[:, i], p[:, i], None if w is None else w[:, i])
@@ -120,9 +131,7 @@ class AUC(Metric):
         if self.curve == "PR" and self.summation_method == "interpolation":
             areas = _interpolated_pr(tp, fp, fn)
         else:
-            recall = ratio(tp, tp + fn)
-            roc = self.curve == "ROC"
-            x, y = (ratio(fp, fp + tn), recall) if roc else (recall, ratio(tp, tp + fp))
+            x, y = self._curve(tp, fp, tn, fn)
             low, high = np.minimum(y[:-1], y[1:]), np.maximum(y[:-1], y[1:])
             height = {"interpolation": (low + high) / 2, "minoring": low, "majoring": high}
             areas = ((x[:-1] - x[1:]) * height[self.summation_method]).sum(0)
@@ -130,9 +139,26 @@ class AUC(Metric):
             return float(np.average(areas, weights=self.label_weights))
         return float(areas.mean())
 
+    def _curve(self, tp: Array, fp: Array, tn: Array, fn: Array) -> tuple[Array, Array]:
+        recall = ratio(tp, tp + fn)
+        if self.curve == "ROC":
+            return ratio(fp, fp + tn), recall
+        if self.curve == "PR":
+            return recall, ratio(tp, tp + fp)
+        odds = ratio(tp + fn, tn + fp)
+        found = tp > 0  # as in Keras, a recall gain below 0 counts as 0
+        recall_gain = np.where(found, np.maximum(1 - odds * ratio(fn, tp), 0), 0)
+        return recall_gain, np.where(found, 1 - odds * ratio(fp, tp), 1)
+
     def reset_state(self) -> None:
         """Start anew."""
-        self.counts = np.zeros((4, len(self._limits), 1))
+        labels = (self.num_labels or 1,) if self.multi_label else ()
+        self.counts = np.zeros((4, len(self._limits), *labels))
+
+    @property
+    def thresholds(self) -> list[float]:
+        """All that are counted at: the first lies just below 0, the last just above 1."""
+        return [float(x) for x in self._limits]
 
     def get_config(self) -> Config:
         """The arguments that make the same metric again."""
@@ -146,8 +172,8 @@ class AUC(Metric):
             "label_weights": self.label_weights,
             "from_logits": self.from_logits,
         }
-        if self.thresholds is not None:
-            settings["thresholds"] = self.thresholds
+        if not self._evenly:
+            settings["thresholds"] = self.thresholds[1:-1]
         return settings
 
 
@@ -192,7 +218,7 @@ def check_probabilities(metric: Metric, p: Array, hint: str = "") -> None:
 # -------------------------------------------------------------------- one rate where another holds
 
 
-class RateAtRate(Metric):
+class RateAtRate(CountingMetric):
     """Base class: the best of one rate over the thresholds at which another reaches a value.
 
     Args:
@@ -204,7 +230,6 @@ class RateAtRate(Metric):
     """
 
     direction = "up"
-    counts: Array  # tp, fp, tn, fn at each threshold
 
     def __init__(
         self,
@@ -223,6 +248,7 @@ class RateAtRate(Metric):
         self._limits = even_thresholds(self, num_thresholds, 1)
         self.value = value
         self.argument = argument
+        setattr(self, argument, value)
         self.num_thresholds = num_thresholds
         self.class_id = class_id
         self.reset_state()
@@ -243,6 +269,11 @@ class RateAtRate(Metric):
             t, p = t[..., self.class_id], p[..., self.class_id]
             w = w if w is None else w[..., self.class_id]
         self.counts = self.counts + counts_at(self._limits, t, p, w)
+
+    @property
+    def thresholds(self) -> list[float]:
+        """All that are counted at."""
+        return [float(x) for x in self._limits]
 
     def rates(self, tp: Array, fp: Array, tn: Array, fn: Array) -> tuple[Array, Array]:
         """The rate that is wanted and the one that must reach the value, at each threshold.

@@ -61,6 +61,7 @@ class IoU(Metric):
         self.sparse_y_true = sparse_y_true
         self.sparse_y_pred = sparse_y_pred
         self.axis = axis
+        self.total_cm: Array
         self.reset_state()
 
     @property
@@ -88,7 +89,7 @@ class IoU(Metric):
             t, p, w = t[keep], p[keep], w if w is None else w[keep]
         t, p = self._numbers(t, "targets (y_true)"), self._numbers(p, "predictions (y_pred)")
         n = self.num_classes
-        self.matrix = self.matrix + np.bincount(t * n + p, w, n * n).reshape(n, n)
+        self.total_cm = self.total_cm + np.bincount(t * n + p, w, n * n).reshape(n, n)
 
     def _weights(self, w: Array) -> Array:
         """Weights in the metric's dtype, which is int32 by default, as in Keras."""
@@ -112,14 +113,14 @@ class IoU(Metric):
 
     def result(self) -> float:
         """The mean so far."""
-        both = np.diag(self.matrix)
-        either = self.matrix.sum(0) + self.matrix.sum(1) - both
+        both = np.diag(self.total_cm)
+        either = self.total_cm.sum(0) + self.total_cm.sum(1) - both
         shares = [both[i] / either[i] for i in self.target_class_ids if either[i] > 0]
         return float(np.mean(shares)) if shares else 0.0
 
     def reset_state(self) -> None:
         """Start anew."""
-        self.matrix = np.zeros((self.num_classes, self.num_classes))
+        self.total_cm = np.zeros((self.num_classes, self.num_classes))
 
     def get_config(self) -> Config:
         """The arguments that make the same metric again."""

@@ -31,7 +31,7 @@ def clone_model(
         recursive: apply clone_function inside models that are layers, too.
 
     Returns:
-        The new model, not compiled.
+        The new model, compiled like the old one with an optimizer and metrics of its own.
 
     Raises:
         ValueError: for arguments that a model without a graph cannot honour.
@@ -42,9 +42,17 @@ def clone_model(
     3
     """
 
+    copy = _clone(model, input_tensors, clone_function, call_function, recursive)
+    copy.compile_like(model)
+    return copy
+
+
+def _clone(
+    model: Any, input_tensors: Any, clone_function: Any, call_function: Any, recursive: bool
+) -> Any:
     def clone(layer: Any) -> Any:
         if isinstance(layer, Model) and recursive and (layer._graph is not None or _is_list(layer)):
-            return clone_model(layer, None, clone_function, call_function, True)
+            return _clone(layer, None, clone_function, call_function, True)
         if clone_function is None:
             return type(layer).from_config(layer.get_config())
         return clone_function(layer)

@@ -22,7 +22,7 @@ class CompiledLoss:
 
     Args:
         loss: name, function or Loss; for several outputs a list or a dict by output name, with None
-            for outputs without a loss.
+            for outputs without a loss. A list for one of several outputs is added up.
         loss_weights: one number per output, as a list or dict.
 
     Raises:
@@ -36,6 +36,7 @@ class CompiledLoss:
             if isinstance(identifier, str) and identifier.lower() not in _BY_SHAPE:
                 losses.get(identifier)  # an unknown name is an error at once
         self.names: list[str] = []
+        self.places: list[int] = []  # of the outputs with a loss
         self.parts: list[tuple[int, Any, float]] = []  # (place of the output, Loss, weight)
         self.built = False
 
@@ -47,17 +48,27 @@ class CompiledLoss:
         """
         outputs = tree.flatten(y_pred)
         self.names = names_of(y_pred, output_names)
-        targets = _by_output(y_true, y_pred, self.names, "y")
-        given = _by_output(self.given, y_pred, self.names, "loss", spread=True)
+        given = _loss_lists(self.given, y_pred, self.names)
+        self.places = [place for place, entries in enumerate(given) if entries]
+        targets = self._targets(y_true, y_pred)
         weights = _by_output(self.loss_weights, y_pred, self.names, "loss_weights", spread=True)
         self.parts = []
-        for place, identifier in enumerate(given):
-            if identifier is not None:
+        for place, entries in enumerate(given):
+            for identifier in entries:
                 loss = _loss_object(identifier, targets[place], outputs[place])
                 _warn_of_single_unit(loss, outputs[place])
                 weight = 1.0 if weights[place] is None else float(weights[place])
                 self.parts.append((place, loss, weight))
         self.built = True
+
+    def _targets(self, y_true: Any, y_pred: Any) -> list[Any]:
+        """The targets of each output; those without a loss may be left out."""
+        if not isinstance(y_true, dict) and len(self.places) < len(self.names):
+            flat = tree.flatten(y_true)
+            if len(flat) == len(self.places):
+                found = dict(zip(self.places, flat, strict=True))
+                return [found.get(place) for place in range(len(self.names))]
+        return _by_output(y_true, y_pred, self.names, "y")
 
     def __call__(
         self, y_true: Any, y_pred: Any, sample_weight: Any = None
@@ -71,7 +82,7 @@ class CompiledLoss:
             total = loss(y_true, y_pred, sample_weight)
             return (total if weight == 1 else total * weight), [total]
         outputs = tree.flatten(y_pred)
-        targets = _by_output(y_true, y_pred, self.names, "y")
+        targets = self._targets(y_true, y_pred)
         weights = _by_output(sample_weight, y_pred, self.names, "sample_weight", spread=True)
         values = []
         for place, loss, weight in self.parts:
@@ -120,10 +131,10 @@ class CompiledMetrics:
             for place, entries in enumerate(_metric_lists(given, y_pred, names)):
                 for identifier in entries:
                     metric, name = _metric_object(identifier, targets[place], outputs[place])
-                    if len(outputs) > 1:
-                        name = f"{names[place]}_{name}"
-                    if is_weighted and name in taken:
+                    prefix = f"{names[place]}_" if len(outputs) > 1 else ""
+                    if is_weighted and prefix + name in taken:
                         name = f"weighted_{name}"
+                    name = prefix + name
                     self.parts.append((_unique(name, taken), place, metric, is_weighted))
         self.names = names
         self.shapes = [tree.map_structure(shape_text, part) for part in (y_true, y_pred)]
@@ -208,6 +219,17 @@ def _by_output(
         f"The model has {count} outputs ({', '.join(map(repr, names))}), so {what} must be a list "
         f"or a dict with one entry for each; received {type(given).__name__}."
     )
+
+
+def _loss_lists(given: Any, y_pred: Any, names: list[str]) -> list[list[Any]]:
+    """The losses of each output, from what `_by_output` takes with lists for single outputs."""
+    by_name = isinstance(given, dict) and all(name in names for name in given)
+    by_place = isinstance(given, (list, tuple)) and len(given) == len(names)
+    if by_name:
+        entries = [given.get(name) for name in names]
+    else:
+        entries = given if by_place else _by_output(given, y_pred, names, "loss", spread=True)
+    return [[part for part in _as_list(entry) if part is not None] for entry in entries]
 
 
 def _metric_lists(given: Any, y_pred: Any, names: list[str]) -> list[list[Any]]:

@@ -306,7 +306,10 @@ def _as_arrays(value: Any, name: str, strings: Strings = False) -> Any:
     if type(value) is np.ndarray and value.ndim and value.dtype == config.floatx():
         return value
     if isinstance(value, dict):
-        return {k: _as_arrays(v, f"{name}[{k!r}]", strings) for k, v in value.items()}
+        return {
+            k: None if v is None else _as_arrays(v, f"{name}[{k!r}]", strings)
+            for k, v in value.items()
+        }
     if isinstance(value, (list, tuple)) and not is_numbers(value):
         parts = [
             None if v is None else _as_arrays(v, f"{name}[{i}]", strings)

@@ -162,9 +162,13 @@ def functional_from_config(cls: Any, config: Config, custom_objects: Any = None)
                 f"{late[0][0]!r} needs {missing[0]!r}, which is never made (a missing layer, or a "
                 "cycle)."
             )
-        options = {key: config[key] for key in ("name", "trainable") if config.get(key) is not None}
-        trainable = options.pop("trainable", True)
         target = Functional if cls is Model else cls
+        options = {} if target is Functional else {**config}  # a subclass has arguments of its own
+        for key in ("layers", "input_layers", "output_layers", "trainable", "dtype"):
+            options.pop(key, None)
+        if config.get("name") is not None:
+            options["name"] = config["name"]
+        trainable = config.get("trainable", True)
         model = target(
             inputs=_addressed(config["input_layers"], results),
             outputs=_addressed(config["output_layers"], results),
@@ -275,6 +279,8 @@ def _addressed(structure: Any, results: Mapping[Any, list[Any]]) -> Any:
                 f"The model names {structure[0]!r}, which is not among its layers."
             ) from None
     parts = [_addressed(part, results) for part in structure]
+    if isinstance(structure, tuple):  # of get_config(); files know lists only
+        return tuple(parts)
     return parts[0] if len(parts) == 1 and _single(structure) else parts
 
 

@@ -87,6 +87,11 @@ class Graph:
         if len({id(s) for s in flat}) != len(flat):
             raise ValueError(f'Model "{name}": the same input is given twice.')
         self.inputs, self.outputs = inputs, outputs
+        self.lists_one = isinstance(outputs, (list, tuple)) and len(outputs) == 1
+        # where each input lies in a dict; a list stands for one only in the order of its keys
+        named = isinstance(inputs, dict)
+        self.paths = [path for path, _ in tree.flatten_with_path(inputs)] if named else None
+        self.takes_lists = not named or list(inputs) == sorted(inputs)
         steps = self._find_steps(flat, tree.flatten(outputs))
         self.sources = [self._source(symbol) for symbol in flat]
         self._number_slots(flat, steps)
@@ -250,7 +255,7 @@ class Graph:
 
     @property
     def input_shape(self) -> Any:
-        return tree.map_structure(lambda s: s.shape, self.inputs)
+        return shapes_of(self.inputs)
 
     # ---------------------------------------------------------------- running
 
@@ -296,22 +301,20 @@ class Graph:
         Raises:
             ValueError: if there are too many or too few, or a name is missing.
         """
-        like, names = self.inputs, self.input_names
+        names = self.input_names
         if isinstance(inputs, dict):
-            keys = names
-            if isinstance(like, dict):
-                keys = sorted(like)
-                if not set(keys) <= set(inputs):
-                    keys = names
-            missing = [key for key in keys if key not in inputs and not self._optional(key)]
-            if missing:
-                raise ValueError(
-                    f'Model "{self.model_name}" has the inputs {", ".join(map(repr, keys))}, but '
-                    f"received a dict without {missing[0]!r} (keys {sorted(inputs)})."
-                )
-            flat = [inputs.get(key) for key in keys]
-        else:
+            paths = [(name,) for name in names]
+            if self.paths is not None and all(key in inputs for key in self.inputs):
+                paths = self.paths
+            flat = [self._at(path, inputs) for path in paths]
+        elif self.takes_lists:
             flat = tree.flatten(inputs)
+        else:
+            raise ValueError(
+                f'Model "{self.model_name}" has a dict of inputs that is not in alphabetical '
+                f"order, so a list could be taken for another order. Pass a dict with the keys "
+                f"{', '.join(map(repr, self.inputs))}."
+            )
         if len(flat) != len(self.sources):
             raise ValueError(
                 f'Model "{self.model_name}" has {len(self.sources)} inputs '
@@ -319,8 +322,22 @@ class Graph:
             )
         return [self._fitted(i, x) for i, x in enumerate(flat)]
 
-    def _optional(self, key: str) -> bool:
-        return any(layer.name == key and layer.optional for layer in self.sources)
+    def _at(self, path: tuple[Any, ...], inputs: Any) -> Any:
+        """The part of a dict of inputs; None for an optional one that is missing."""
+        part = inputs
+        for key in path:
+            there = part if isinstance(part, dict) else range(len(part))
+            if key in there:
+                part = part[key]
+            elif any(layer.name == key and layer.optional for layer in self.sources):
+                return None
+            else:
+                raise ValueError(
+                    f'Model "{self.model_name}" has the inputs '
+                    f"{', '.join(map(repr, self.inputs if self.paths else self.input_names))}, but "
+                    f"received a dict without {key!r} (keys {sorted(inputs)})."
+                )
+        return part
 
     def _fitted(self, place: int, x: Any) -> Any:
         """An input with a missing or extra last axis of size 1 put right, and its shape checked.
@@ -329,8 +346,13 @@ class Graph:
             ValueError: if the shape does not fit the input.
         """
         source = self.sources[place]
-        if x is None and source.optional:
-            return None
+        if x is None:
+            if source.optional:
+                return None
+            raise ValueError(
+                f'Model "{self.model_name}" received None for its input "{source.name}", which is '
+                "not optional. Pass data, or make it Input(..., optional=True)."
+            )
         shape, wanted = x.shape, source.batch_shape
         if len(shape) != len(wanted):
             from picodl import ops
@@ -340,8 +362,9 @@ class Graph:
             elif len(shape) == len(wanted) + 1 and shape[-1] == 1:
                 x = ops.squeeze(x, -1)
             shape = x.shape
+        sizes = zip(shape[1:], wanted[1:], strict=False)  # as in Keras, batches may have any size
         if len(shape) != len(wanted) or any(
-            w is not None and n is not None and w != n for n, w in zip(shape, wanted, strict=True)
+            w is not None and n is not None and w != n for n, w in sizes
         ):
             raise ValueError(
                 f'Model "{self.model_name}" expects shape {wanted} for its input '
@@ -415,6 +438,12 @@ class Graph:
         from picodl.models.functional import graph_config
 
         return graph_config(self)
+
+
+def shapes_of(symbols: Any) -> Any:
+    """The shapes of a structure of Symbols; of a list of one, its shape alone."""
+    one = isinstance(symbols, (list, tuple)) and len(symbols) == 1
+    return tree.map_structure(lambda s: s.shape, symbols[0] if one else symbols)
 
 
 def _is_layer(step: Step) -> bool:

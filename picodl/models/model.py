@@ -8,7 +8,7 @@ from typing import Any
 from picodl import symbolic, tree
 from picodl.layers.base import Layer
 from picodl.layers.shapes import as_shape, map_shapes
-from picodl.models.graph import Graph
+from picodl.models.graph import Graph, shapes_of
 from picodl.models.state_tree import get_state_tree, set_state_tree
 from picodl.models.trainer import Trainer
 from picodl.naming import scoped, suggest
@@ -78,6 +78,8 @@ class Model(Trainer):
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         """Run the graph on data; subclasses without inputs and outputs override this.
 
+        As in Keras, a list of one output comes without the list.
+
         Raises:
             NotImplementedError: if there is neither.
         """
@@ -86,7 +88,8 @@ class Model(Trainer):
                 f"{type(self).__name__} defines neither call() nor forward(), and was not given "
                 "inputs and outputs."
             )
-        return self._graph.run(inputs)
+        outputs = self._graph.run(inputs)
+        return outputs[0] if self._graph.lists_one else outputs
 
     # ---------------------------------------------------------------- layers
 
@@ -144,12 +147,12 @@ class Model(Trainer):
     @property
     def input_shape(self) -> Any:
         """The shape (or structure of shapes) of the inputs."""
-        return tree.map_structure(lambda s: s.shape, self.input)
+        return shapes_of(self.input)
 
     @property
     def output_shape(self) -> Any:
         """The shape (or structure of shapes) of the outputs."""
-        return tree.map_structure(lambda s: s.shape, self.output)
+        return shapes_of(self.output)
 
     @property
     def input_names(self) -> list[str]:
@@ -207,11 +210,18 @@ class Model(Trainer):
 
     # ---------------------------------------------------------------- files and configs
 
-    def save(self, filepath: Any, overwrite: bool = True, zipped: Any = None) -> None:
-        """Save architecture, weights, compile and optimizer state to a .keras or .h5 file."""
+    def save(
+        self,
+        filepath: Any,
+        overwrite: bool = True,
+        zipped: Any = None,
+        include_optimizer: bool = True,
+    ) -> None:
+        """Save architecture, weights, compile and optimizer state to a .keras or .h5 file; see
+        `saving.save_model`."""
         from picodl import saving
 
-        saving.save_model(self, filepath, overwrite=overwrite, zipped=zipped)
+        saving.save_model(self, filepath, overwrite, zipped, include_optimizer)
 
     def save_weights(
         self, filepath: Any, overwrite: bool = True, max_shard_size: Any = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -52,6 +53,12 @@ class PyDataset:
         """
         raise NotImplementedError(f"{type(self).__name__} does not define __getitem__().")
 
+    def __iter__(self) -> Iterator[Any]:
+        """The batches of an epoch, in order; without an end if nothing says how many there are."""
+        count = self.num_batches
+        indices = itertools.count() if count is None else iter(range(count))
+        return (self[index] for index in indices)
+
     @property
     def num_batches(self) -> int | None:
         """The number of batches in an epoch; None for a data set without an end."""
@@ -72,10 +79,8 @@ def ordered_indices(dataset: PyDataset, epoch: int, shuffle: bool) -> Iterator[i
     """The numbers of the batches of an epoch, in the order in which they come."""
     count = dataset.num_batches
     if count is None:
-        number = 0
-        while True:
-            yield number
-            number += 1
+        yield from itertools.count()
+        return
     order = list(range(count))
     if shuffle:
         random.Random(epoch).shuffle(order)

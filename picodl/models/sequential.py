@@ -160,11 +160,15 @@ class Sequential(Model):
         if self.built:
             return
         x: Any = args[0] if args else next(iter(kwargs.values()), None)
-        if not hasattr(x, "shape"):
-            raise ValueError(
-                f'Sequential "{self.name}" takes one array; received {type(x).__name__}.'
-            )
-        self.build((None, *x.shape[1:]))
+        if hasattr(x, "shape"):
+            try:
+                self.build((None, *x.shape[1:]))
+                return
+            except NotImplementedError:
+                pass  # a layer that cannot tell its shapes
+        if not self._layers:
+            raise ValueError(f'Sequential "{self.name}" has no layers: add some before it is used.')
+        self.built = self._called = True  # the layers are built when they are called
 
     # ---------------------------------------------------------------- running
 

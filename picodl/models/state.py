@@ -61,7 +61,7 @@ def set_training_state(model: Any, state: dict[str, Any]) -> None:
     for path, parameter in parameters.items():
         parameter.data[...] = weights[path]
     if slots:
-        optimizer.load_variables(slots)
+        optimizer.set_weights(slots)
     generators = state["generators"]
     for generator, words in zip(_generators(model), generators["model"], strict=True):
         if isinstance(generator, np.random.Generator):

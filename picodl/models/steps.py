@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections import deque
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from picodl import optimizers, tree
 from picodl.config import thread
 from picodl.layers.base import Layer
-from picodl.metrics.base import own_metrics
+from picodl.metrics.base import Metric, own_metrics
 from picodl.models.compiled import CompiledLoss, CompiledMetrics, as_number
 from picodl.naming import suggest
 from picodl.tensor import Tensor, gradients, no_grad
@@ -33,7 +34,7 @@ class Steps(Layer):
 
     optimizer: Any = None
     output_names: list[str] | None = None
-    stop_training = False
+    stop_training = stop_evaluating = stop_predicting = False
     gradient_watcher: Any = None  # a function that sees the weights with gradients in each step
     warns_of_dropped_masks = False
     computes = False
@@ -49,6 +50,7 @@ class Steps(Layer):
     _output_totals: list[float] | None = None  # the same per output, where there are several
     _saw_nan = False
     _output_values: list[Any] | None = None
+    _testing: Config = {"training": False}  # for compute_loss, if it takes that argument
     _reached: set[int] | None = None  # ids of the weights that the first step of a fit reached
 
     # ---------------------------------------------------------------- compile
@@ -131,6 +133,27 @@ class Steps(Layer):
             )
             if self.built and self.optimizer is not None:
                 self.optimizer.build(self.trainable_weights)
+
+    def compile_like(self, model: Any) -> None:
+        """Compile as another model, with an optimizer and metrics of its own; nothing if it is not
+        compiled."""
+
+        def fresh(part: Any) -> Any:
+            again = isinstance(part, (Metric, optimizers.Optimizer))
+            return type(part).from_config(part.get_config()) if again else part
+
+        if model.compiled:
+            parts, given = model._compiled_loss, model._compiled_metrics
+            Steps.compile(
+                self,
+                fresh(model.optimizer),
+                parts.given,
+                parts.loss_weights,
+                tree.map_structure(fresh, given.given),
+                tree.map_structure(fresh, given.weighted),
+                auto_scale_loss=False,
+                **model._compile_options,
+            )
 
     def _require_compiled(self, what: str) -> None:
         if not self.compiled:
@@ -240,7 +263,7 @@ class Steps(Layer):
     def _test(self, x: Any, y: Any, sample_weight: Any) -> None:
         with no_grad():
             y_pred = self(x, training=False)
-            self._track(self.compute_loss(x, y, y_pred, sample_weight, training=False), x)
+            self._track(self.compute_loss(x, y, y_pred, sample_weight, **self._testing), x)
         self._update_metrics(y, y_pred, sample_weight)
 
     def _track(self, loss: Any, x: Any) -> None:
@@ -299,6 +322,9 @@ class Steps(Layer):
             w for w in self.parameters() if getattr(w, "regularizer", None) is not None
         )
         self._own_metrics = own_metrics(self)
+        accepted = inspect.signature(self.compute_loss).parameters
+        takes = "training" in accepted or any(p.kind is p.VAR_KEYWORD for p in accepted.values())
+        self._testing = {"training": False} if takes else {}
 
     @property
     def metrics(self) -> list[Any]:

@@ -142,6 +142,7 @@ class Trainer(Steps):
                     logs = logs | self._validate(validation, listeners)
                 train.on_epoch_end()
                 listeners.on_epoch_end(epoch, logs)
+            listeners.settle()
             if hasattr(self.optimizer, "finalize_variable_values"):
                 self.optimizer.finalize_variable_values(self.trainable_weights)
             listeners.on_train_end(logs)
@@ -261,6 +262,7 @@ class Trainer(Steps):
     def _evaluate(self, data: Any, listeners: Any) -> dict[str, Any]:
         step = self._test if type(self).test_step is Steps.test_step else self._custom_test
         cap = config.max_steps_per_epoch()
+        self.stop_evaluating = False
         listeners.on_test_begin()
         for i, (x, y, sample_weight) in enumerate(data.epoch(0)):
             if cap is not None and i >= cap:
@@ -268,6 +270,8 @@ class Trainer(Steps):
             listeners.on_test_batch_begin(i)
             step(x, y, sample_weight)
             listeners.on_test_batch_end(i, self._logs)
+            if self.stop_evaluating:
+                break
         logs = self._logs()
         listeners.on_test_end(logs)
         return logs
@@ -355,6 +359,7 @@ class Trainer(Steps):
         cap = config.max_steps_per_epoch()
         parts: list[Any] = []
         with parallel.blas_single_thread(), predicting(), _closing(listeners, data):
+            self.stop_predicting = False
             listeners.on_predict_begin()
             for i, (x, _, _) in enumerate(data.epoch(0)):
                 if cap is not None and i >= cap:
@@ -363,6 +368,8 @@ class Trainer(Steps):
                 y = self.predict_step(_pack(x)) if custom else self(x, training=False)
                 parts.append(_plain(y, x))
                 listeners.on_predict_batch_end(i, {"outputs": parts[-1]})
+                if self.stop_predicting:
+                    break
             listeners.on_predict_end()
         if len(parts) == 1:
             return parts[0]

@@ -87,8 +87,7 @@ class Adafactor(Optimizer):
 
     With rho = 1 - t**beta_2_decay, r and c the running means of g**2 + epsilon_1 over columns and
     rows: v = r * c / mean(r) (for a vector v itself is kept); u = g / sqrt(v), divided by
-    max(1, rms(u) / clip_threshold); w -= max(epsilon_2, rms(w)) * rate * u, with
-    rate = min(lr, 1 / sqrt(t)) if relative_step, else lr.
+    max(1, rms(u) / clip_threshold); w -= max(epsilon_2, rms(w)) * min(lr, 1 / sqrt(t)) * u.
 
     Args:
         learning_rate: see `Optimizer`. Defaults to 0.001.
@@ -96,7 +95,7 @@ class Adafactor(Optimizer):
         epsilon_1: added to the squares. Defaults to 1e-30.
         epsilon_2: the least size of a parameter. Defaults to 0.001.
         clip_threshold: the largest root mean square of u. Defaults to 1.
-        relative_step: whether the rate falls with the steps.
+        relative_step: kept for Keras's files; as there, the rate falls with the steps either way.
         weight_decay: see `Optimizer`, as for all other options.
 
     Reference: Shazeer and Stern, 2018, "Adafactor: Adaptive Learning Rates with Sublinear Memory
@@ -140,8 +139,7 @@ class Adafactor(Optimizer):
         return np.zeros(shape[:-1] if slot == "r" else shape[:-2] + shape[-1:])
 
     def numbers(self, step: int, learning_rate: float) -> tuple[float, ...]:
-        rate = min(learning_rate, 1 / math.sqrt(step)) if self.relative_step else learning_rate
-        return rate, step**self.beta_2_decay
+        return min(learning_rate, 1 / math.sqrt(step)), step**self.beta_2_decay
 
     def update_step(self, gradient: Array, variable: Array, *args: Any) -> None:
         rate, share, r, c, v, scratch = args

@@ -132,13 +132,13 @@ class State:
             found += [slots[slot] for slots in self._slots for slot in group if slot in slots]
         return found + self._own_variables
 
-    def load_variables(self, arrays: Iterable[Any]) -> None:
+    def set_weights(self, weights: Iterable[Any]) -> None:
         """Set the state to arrays in the order of `variables`: all of them or none.
 
         Raises:
             ValueError: if the numbers of arrays or their shapes differ.
         """
-        variables, new = self.variables, [as_array(a) for a in arrays]
+        variables, new = self.variables, [as_array(a) for a in weights]
         if len(new) != len(variables):
             raise ValueError(
                 f"{self.name} has {len(variables)} variables, but received {len(new)} arrays."
@@ -152,6 +152,15 @@ class State:
                 )
         for variable, array in zip(variables, new, strict=True):
             variable.data[...] = array
+
+    def save_own_variables(self, store: Any) -> None:
+        """Write the state into a dict-like store, by the places in `variables`."""
+        for place, variable in enumerate(self.variables):
+            store[str(place)] = variable.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Set the state to what `save_own_variables` wrote: all of it or nothing."""
+        self.set_weights([store[str(place)] for place in range(len(store.keys()))])
 
     @property
     def iterations(self) -> Any:

@@ -229,10 +229,10 @@ class MultiOptimizer(Optimizer):
         loss_scale_factor: float | None = None,
         name: str | None = None,
     ) -> None:
+        self.optimizers: list[Any] = []
         super().__init__(0.0, loss_scale_factor=loss_scale_factor, name=name)
         self._optimizer_map = optimizer_map
         self._chosen: list[int] = []  # for each parameter, which of the optimizers
-        self.optimizers: list[Any] = []
         if isinstance(optimizer_map, OptimizerMap):
             for part in (*optimizer_map._map.values(), optimizer_map.default_optimizer):
                 self._number_of(part)
@@ -291,6 +291,34 @@ class MultiOptimizer(Optimizer):
             f"{self.name} has no learning rate of its own: read and set those of its .optimizers."
         )
 
+    @property
+    def loss_scale_factor(self) -> float | None:
+        """What the loss was multiplied with, for all parts."""
+        return self._loss_scale_factor
+
+    @loss_scale_factor.setter
+    def loss_scale_factor(self, factor: float | None) -> None:
+        self._loss_scale_factor = factor
+        for part in self.optimizers:
+            part.loss_scale_factor = factor
+
+    @property
+    def use_ema(self) -> bool:
+        """Whether a part keeps averages."""
+        return any(part.use_ema for part in self.optimizers)
+
+    @use_ema.setter
+    def use_ema(self, flag: bool) -> None:
+        if flag:
+            raise ValueError(f"{self.name} takes no use_ema: give it to the parts.")
+
+    def swap_averages(self, variables: Iterable[Any] | None = None) -> None:
+        """See `Optimizer`; the weights of parts without averages stay as they are."""
+        given = None if variables is None else list(variables)
+        for part in self.optimizers:
+            if part.use_ema:
+                part.swap_averages(given)
+
     def finalize_variable_values(self, trainable_variables: Iterable[Any] | None = None) -> None:
         """See `Optimizer`."""
         given = None if trainable_variables is None else list(trainable_variables)
@@ -326,9 +354,12 @@ def _as_part(given: Any) -> Any:
     return _as_optimizer(given)
 
 
+_NO_OPTIONS = (("ema_momentum", 0.99), ("dynamic", True))
+
+
 def _refuse_options(owner: str, options: Config) -> Config:
     """Nothing, if all options have the values of no option (older files hold them)."""
     for name, value in options.items():
-        if value not in (None, False) and (name, value) != ("ema_momentum", 0.99):
+        if value not in (None, False) and (name, value) not in _NO_OPTIONS:
             raise ValueError(f"{owner} takes no {name}: give it to the inner optimizer.")
     return {}

@@ -19,7 +19,11 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
 def save_model(
-    model: Any, filepath: Any, overwrite: bool = True, zipped: bool | None = None
+    model: Any,
+    filepath: Any,
+    overwrite: bool = True,
+    zipped: bool | None = None,
+    include_optimizer: bool = True,
 ) -> None:
     """Save a whole model: architecture, weights, what compile was given, the optimizer's state.
 
@@ -31,6 +35,8 @@ def save_model(
         filepath: `NAME.keras` for Keras 3's archive, `NAME.h5` for the older HDF5 form.
         overwrite: whether an existing file is replaced.
         zipped: False writes the members of the archive into a folder of that name.
+        include_optimizer: False leaves out of an `.h5` what compile was given and the state of the
+            optimizer.
 
     Raises:
         ValueError: for another ending, and for parts that could not be loaded again.
@@ -45,7 +51,7 @@ def save_model(
     elif path.endswith((".h5", ".hdf5")) and not path.endswith(".weights.h5"):
         check_writable(path, overwrite)
         with atomic_write(path) as file:
-            legacy_h5.write_model(file, model)
+            legacy_h5.write_model(file, model, include_optimizer)
     else:
         raise ValueError(
             f"Cannot save a model as {path!r}: the ending must be .keras (Keras 3) or .h5 (the "

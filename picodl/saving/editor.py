@@ -42,9 +42,14 @@ class KerasFileEditor:
         for path, values in self.weights_dict.items():
             print(f"    {path}  {values.shape}  {values.dtype}")
 
-    def compare(self, reference_model: Any) -> dict[str, str]:
-        """What differs from the weights a model needs: path -> "missing", "not in the model", or
-        both shapes."""
+    def compare(self, reference_model: Any) -> dict[str, Any]:
+        """What fits the weights a model needs, and what does not.
+
+        Returns:
+            A dict: "status" is "success" or "error", "match_count" and "error_count" say how many
+            weights fit and how many do not, and "errors" maps the paths of these to "missing",
+            "not in the model", or both shapes.
+        """
         found_places = places(reference_model)
         own = [place.base for place in found_places if keeps_its_own(place.owner)]
         needed = {p: v for place in found_places if place.base not in own for p, v in place.items()}
@@ -55,24 +60,47 @@ class KerasFileEditor:
                     found[path] = "not in the model"
             elif values.shape != needed[path].data.shape:
                 found[path] = f"shape {values.shape}, the model needs {needed[path].data.shape}"
-        return found
+        matching = sum(path in self.weights_dict and path not in found for path in needed)
+        return {
+            "status": "error" if found else "success",
+            "error_count": len(found),
+            "match_count": matching,
+            "errors": found,
+        }
 
-    def _below(self, object_name: str) -> list[str]:
-        found = [path for path in self.weights_dict if path.startswith(f"{object_name}/")]
-        if not found:
+    def _path_of(self, object_name: str) -> str:
+        """The path of an object that is named by it, or by its last part if that is unique."""
+        objects = set()
+        for path in self.weights_dict:
+            parts = path.split("/")[:-2]  # without vars/0
+            objects |= {"/".join(parts[: i + 1]) for i in range(len(parts))}
+        named = [path for path in objects if path.endswith(f"/{object_name}")]
+        if object_name in objects:
+            return object_name
+        if len(named) != 1:
             raise ValueError(
-                f"{self.filepath} holds no object {object_name!r}; its objects are "
-                f"{', '.join(sorted({p.rpartition('/vars/')[0] for p in self.weights_dict}))}."
+                f"{self.filepath} holds {len(named) or 'no'} objects {object_name!r}; its objects "
+                f"are {', '.join(sorted(objects))}."
             )
-        return found
+        return named[0]
+
+    def _below(self, path: str) -> list[str]:
+        return [p for p in self.weights_dict if p.startswith(f"{path}/")]
 
     def rename_object(self, object_name: str, new_name: str) -> None:
-        """Give an object another path, such as "layers/dense" -> "layers/dense_2".
+        """Give an object another name, such as "dense" or "layers/dense" -> "dense_2".
+
+        Args:
+            object_name: its path, or the last part of it if no other object has that.
+            new_name: takes the place of the last part; with a slash, of the whole path.
 
         Raises:
             ValueError: if there is no such object, or the new path is taken.
         """
-        moved = {p: new_name + p[len(object_name) :] for p in self._below(object_name)}
+        path = self._path_of(object_name)
+        if "/" not in new_name:
+            new_name = path[: len(path) - len(path.rpartition("/")[2])] + new_name
+        moved = {p: new_name + p[len(path) :] for p in self._below(path)}
         taken = [p for p in moved.values() if p in self.weights_dict and p not in moved]
         if taken:
             raise ValueError(f"{taken[0]!r} exists already in {self.filepath}.")
@@ -80,15 +108,21 @@ class KerasFileEditor:
 
     def delete_object(self, object_name: str) -> None:
         """Remove an object with all below it."""
-        for path in self._below(object_name):
+        for path in self._below(self._path_of(object_name)):
             del self.weights_dict[path]
 
     def add_object(self, object_path: str, weights: dict[str, Any]) -> None:
-        """Add an object: its weights are numbered as given, {"0": kernel, "1": bias}."""
+        """Add an object at a path: its weights are numbered as given, {"0": kernel, "1": bias}."""
         for name, values in weights.items():
             self.weights_dict[f"{object_path}/vars/{name}"] = np.array(values)
 
-    add_weights = add_object
+    def add_weights(self, object_name: str, weights: dict[str, Any]) -> None:
+        """Add weights to an object, or replace them.
+
+        Raises:
+            ValueError: if there is no such object.
+        """
+        self.add_object(self._path_of(object_name), weights)
 
     def delete_weight(self, object_name: str, weight_name: str) -> None:
         """Remove one weight of an object.
@@ -96,7 +130,7 @@ class KerasFileEditor:
         Raises:
             ValueError: if there is no such weight.
         """
-        path = f"{object_name}/vars/{weight_name}"
+        path = f"{self._path_of(object_name)}/vars/{weight_name}"
         if path not in self.weights_dict:
             raise ValueError(f"{self.filepath} holds no {path!r}.")
         del self.weights_dict[path]

@@ -36,7 +36,7 @@ _TOP = "top_level_model_weights"
 # ---------------------------------------------------------------------------- writing
 
 
-def write_model(stream: Any, model: Any) -> None:
+def write_model(stream: Any, model: Any, with_optimizer: bool = True) -> None:
     """Write a whole model: config, weights, and what compile was given, to a binary file.
 
     Raises:
@@ -53,7 +53,7 @@ def write_model(stream: Any, model: Any) -> None:
             f"The older .h5 holds Sequential and functional models; {title(model)} is of class "
             f"{type(model).__name__}. Save it as .keras, or its weights as .weights.h5."
         )
-    training = config.get("compile_config")
+    training = config.get("compile_config") if with_optimizer else None
     with h5py.File(stream, "w") as file:
         _sign(file)
         _write_text(file, "model_config", json.dumps(_plain(config)))

@@ -262,6 +262,9 @@ def find_function(config: Config, kind: str | None = None) -> Any:
     known = module in (None, "builtins") or registry.kind_of_module(module)
     if found is None and isinstance(name, str) and known:
         found = registry.find_builtin(name, kind)[0]
+    if found is None and module == "builtins":  # Keras up to 3.6 left the package out
+        registered = registry.get_custom_objects()
+        found = next((registered[key] for key in registered if key.endswith(f">{name}")), None)
     if found is None:
         raise unknown(str(name), module, kind or "function")
     return found
@@ -282,6 +285,8 @@ def find_class(config: Config, kind: str | None = None) -> tuple[Any, str]:
         if wanted == "model" and kind is None:
             wanted = None if str(module).count(".") == 0 else "model"  # "keras" also has policies
         found, of = registry.find_builtin(name, wanted)
+        if found is None and kind is not None and module is not None:
+            found, of = registry.find_builtin(name, registry.kind_of_module(module))
         if found is not None:
             return found, of
     raise unknown(name, module, kind or registry.kind_of_module(module) or "class")
