@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from picodl.optimizers import Optimizer
     from picodl.population import Population
     from picodl.regularizers import Regularizer
+    from picodl.stand_in import as_keras
     from picodl.stateless import StatelessScope
     from picodl.symbolic import KerasTensor
     from picodl.tensor import Tensor, enable_grad, no_grad
@@ -62,6 +63,7 @@ _NAMES = {
     "optimizers": "Optimizer",
     "population": "Population",
     "regularizers": "Regularizer",
+    "stand_in": "as_keras",
     "stateless": "StatelessScope",
     "symbolic": "KerasTensor",
     "tensor": "Tensor enable_grad no_grad",
@@ -71,13 +73,13 @@ _HOME = {name: module for module, names in _NAMES.items() for name in names.spli
 __all__ = [
     "DTypePolicy", "Function", "Functional", "Initializer", "Input", "InputSpec", "KerasTensor",
     "Layer", "Loss", "Metric", "Model", "Module", "Operation", "Optimizer", "Population",
-    "Regularizer", "Sequential", "StatelessScope", "Tensor", "Variable", "activations", "backend",
-    "callbacks", "config", "constraints", "custom_gradient", "datasets", "device", "diagnostics",
-    "distillation", "dtype_policies", "enable_grad", "ensembles", "explain", "export", "grad",
-    "initializers", "jacobian", "layers", "losses", "metrics", "models", "name_scope", "no_grad",
-    "ops", "optimizers", "per_sample_grad", "preprocessing", "random", "regularizers", "saving",
-    "scalar", "tensor", "testing", "tree", "utils", "value_and_grad", "version", "visualize",
-    "wrappers",
+    "Regularizer", "Sequential", "StatelessScope", "Tensor", "Variable", "activations", "as_keras",
+    "backend", "callbacks", "config", "constraints", "custom_gradient", "datasets", "device",
+    "diagnostics", "distillation", "dtype_policies", "enable_grad", "ensembles", "explain",
+    "export", "grad", "initializers", "jacobian", "layers", "losses", "metrics", "models",
+    "name_scope", "no_grad", "ops", "optimizers", "per_sample_grad", "preprocessing", "random",
+    "regularizers", "saving", "scalar", "tensor", "testing", "tree", "utils", "value_and_grad",
+    "version", "visualize", "wrappers",
 ]  # fmt: skip
 
 

@@ -1,10 +1,12 @@
-"""`python -m picodl inspect FILE` and `python -m picodl convert SOURCE TARGET`."""
+"""`python -m picodl inspect FILE`, `convert SOURCE TARGET` and `run SCRIPT`."""
 
 from __future__ import annotations
 
 import argparse
+import runpy
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,7 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     import picodl
 
-    parser = argparse.ArgumentParser(prog="python -m picodl", description="Look at model files.")
+    parser = argparse.ArgumentParser(
+        prog="python -m picodl", description="Look at model files, run scripts."
+    )
     parser.add_argument("--version", action="version", version=f"picodl {picodl.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     inspect = commands.add_parser("inspect", help="say what a weights or model file holds")
@@ -25,7 +29,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     convert = commands.add_parser("convert", help="write a file's content in another format")
     convert.add_argument("source")
     convert.add_argument("target", help="its ending says the format")
+    run = commands.add_parser("run", help="run a script whose `import keras` then means picodl")
+    run.add_argument("--tensorflow", action="store_true", help="and `import tensorflow.keras` too")
+    run.add_argument("script")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
     given = parser.parse_args(arguments)
+    if given.command == "run":
+        picodl.as_keras(given.tensorflow)
+        sys.argv = [given.script, *given.arguments]
+        sys.path[0] = str(Path(given.script).resolve().parent)
+        runpy.run_path(given.script, run_name="__main__")
+        return 0
     try:
         if given.command == "inspect":
             for file in given.file:

@@ -41,6 +41,7 @@ FLOORS = [
         "preprocessing",
         "backend",
         "dtype_policies",
+        "stand_in",
         "__main__",
     },
 ]
