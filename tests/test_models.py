@@ -402,3 +402,24 @@ def test_weights_of_another_byte_order_keep_their_values():
     other = restore(data.astype(data.dtype.newbyteorder()), *rest)
     assert other.data.dtype is np.dtype("float32")
     np.testing.assert_array_equal(other, [1.0, -2.5])
+
+
+def test_sequential_leaves_the_sizes_to_its_layers(tmp_path):
+    lengths = (5, 7, 3)
+
+    def batches():
+        for n in lengths:
+            yield np.ones((2, n, 3), "f"), np.zeros((2, 1), "f")
+
+    model = picodl.Sequential([layers.LSTM(3), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(batches(), verbose=0)
+    assert model.input_shape == (None, 5, 3)
+    model.save(tmp_path / "x.keras")
+    for again in (model, picodl.models.load_model(tmp_path / "x.keras")):
+        for n in lengths:
+            assert again.predict(np.ones((2, n, 3), "f"), verbose=0).shape == (2, 1)
+        with pytest.raises(ValueError, match="last axis 3, but received shape"):
+            again(np.ones((2, 5, 4), "f"))
+        with pytest.raises(ValueError, match=r"expects shape \(None, 5, 3\)"):
+            again(np.ones((2, 3), "f"))
