@@ -316,3 +316,57 @@ def test_own_standardisation_may_use_the_string_functions_of_numpy():
 def test_crossings_take_one_number_a_sample():
     with pytest.raises(ValueError, match=r"shape \(batch,\) or \(batch, 1\)"):
         layers.HashedCrossing(10)([np.ones((1, 1, 1), int), np.ones((1, 1, 1), int)])
+
+
+@pytest.mark.parametrize(
+    ("unknown", "hot", "counted"),
+    [(1, [1, 1, 1, 0], [1, 1, 2, 0]), (2, [1, 0, 1, 1, 0], [1, 0, 1, 2, 0])],
+)
+def test_masked_tokens_have_no_place_in_vectors(unknown, hot, counted):
+    tokens = np.array([["one", "two", "four", "two", ""]])
+    options = {
+        "mask_token": "", "num_oov_indices": unknown, "vocabulary": ["one", "two", "three"],
+    }  # fmt: skip
+    layer = layers.StringLookup(output_mode="multi_hot", **options)
+    assert layer(tokens).numpy().tolist() == [hot]
+    assert layer.get_vocabulary() == ["[UNK]"] * unknown + ["one", "two", "three"]
+    assert layer.vocabulary_size() == layer.compute_output_shape((None, 5))[-1] == len(hot)
+    again = layers.StringLookup.from_config(layer.get_config())
+    assert again(tokens).numpy().tolist() == [hot]
+    layer = layers.StringLookup(output_mode="count", **options)
+    assert layer(tokens).numpy().tolist() == [counted]
+    layer = layers.StringLookup(output_mode="one_hot", **options)
+    assert layer(np.array(["", "one"])).numpy().sum(-1).tolist() == [0, 1]
+    wide = layers.StringLookup(
+        output_mode="multi_hot", max_tokens=7, pad_to_max_tokens=True, **options
+    )
+    assert wide(tokens).numpy().tolist() == [hot + [0] * (7 - len(hot))]
+
+
+def test_idf_weights_may_cover_the_unknown_tokens():
+    options = {"output_mode": "tf_idf", "num_oov_indices": 2}
+    layer = layers.StringLookup(vocabulary=["a", "b"], idf_weights=[0.1, 0.3], **options)
+    np.testing.assert_allclose(layer.idf_weights, [0.2, 0.2, 0.1, 0.3])
+    given = ["[UNK]", "[UNK]", "a", "b"]
+    layer = layers.StringLookup(vocabulary=given, idf_weights=[0.7, 0.8, 0.1, 0.3], **options)
+    again = layers.StringLookup.from_config(json.loads(json.dumps(layer.get_config())))
+    for one in (layer, again):
+        np.testing.assert_allclose(one.idf_weights, [0.7, 0.8, 0.1, 0.3])
+        assert one.get_vocabulary() == given
+    with pytest.raises(ValueError, match='idf_weights go with output_mode="tf_idf" only'):
+        layers.StringLookup(vocabulary=["a"], idf_weights=[1.0])
+    with pytest.raises(ValueError, match="4 tokens, but 2 idf_weights"):
+        layers.StringLookup(vocabulary=given, idf_weights=[0.1, 0.3], **options)
+    with pytest.raises(ValueError, match="gives fractions; received dtype int64"):
+        layers.StringLookup(dtype="int64", **options)
+
+
+def test_lookups_need_a_vocabulary_without_the_mask_token():
+    for layer in (layers.StringLookup(), layers.TextVectorization()):
+        with pytest.raises(RuntimeError, match=r"no vocabulary yet: call adapt\(data\)"):
+            layer(["a"])
+    for mode in ("int", "multi_hot"):
+        with pytest.raises(ValueError, match="the mask token 'm' has no place"):
+            layers.StringLookup(mask_token="m", vocabulary=["a", "m"], output_mode=mode)
+    with pytest.raises(ValueError, match="max_tokens must be an integer of at least 2"):
+        layers.StringLookup(max_tokens=1)

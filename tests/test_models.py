@@ -594,3 +594,24 @@ def test_compute_loss_need_not_take_training() -> None:
     model.fit(X, Y, verbose=0, validation_data=(X, Y))
     for loss, mse in (model.evaluate(X, Y, verbose=0), model.test_on_batch(X, Y)):
         assert loss == pytest.approx(2 * mse, rel=1e-5)
+
+
+def test_sequential_leaves_the_sizes_to_its_layers(tmp_path):
+    lengths = (5, 7, 3)
+
+    def batches():
+        for n in lengths:
+            yield np.ones((2, n, 3), "f"), np.zeros((2, 1), "f")
+
+    model = picodl.Sequential([layers.LSTM(3), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(batches(), verbose=0)
+    assert model.input_shape == (None, 5, 3)
+    model.save(tmp_path / "x.keras")
+    for again in (model, picodl.models.load_model(tmp_path / "x.keras")):
+        for n in lengths:
+            assert again.predict(np.ones((2, n, 3), "f"), verbose=0).shape == (2, 1)
+        with pytest.raises(ValueError, match="last axis 3, but received shape"):
+            again(np.ones((2, 5, 4), "f"))
+        with pytest.raises(ValueError, match=r"expects shape \(None, 5, 3\)"):
+            again(np.ones((2, 3), "f"))

@@ -34,7 +34,8 @@ class TokenLookup(Preprocessing):
     """What the lookups share: the order of numbers, adapting, output modes.
 
     Numbers: the mask token (if there is one) is 0, then come the numbers for tokens that are not in
-    the vocabulary, then the vocabulary.
+    the vocabulary, then the vocabulary. In output modes other than "int" masked places do not count
+    and the mask token has no number.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class TokenLookup(Preprocessing):
     ) -> None:
         super().__init__(**kwargs)
         if max_tokens is not None:
-            max_tokens = positive_integer(self, "max_tokens", max_tokens)
+            max_tokens = positive_integer(self, "max_tokens", max_tokens, 2)
         self.max_tokens = max_tokens
         self.num_oov_indices = positive_integer(self, "num_oov_indices", num_oov_indices, 0)
         self.mask_token = mask_token
@@ -72,6 +73,16 @@ class TokenLookup(Preprocessing):
                 f'{type(self).__name__} layer "{self.name}": pad_to_max_tokens=True needs '
                 "max_tokens."
             )
+        if idf_weights is not None and output_mode != "tf_idf":
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}": idf_weights go with '
+                f'output_mode="tf_idf" only; received {output_mode!r}.'
+            )
+        if output_mode == "tf_idf" and self._dtype.kind != "f":
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}": output_mode="tf_idf" gives fractions; '
+                f"received dtype {self._dtype.name}."
+            )
         self._known = Vocabulary()
         self._seen: Counter[Any] = Counter()
         self._documents: Counter[Any] = Counter()
@@ -86,25 +97,43 @@ class TokenLookup(Preprocessing):
         raise NotImplementedError
 
     @property
+    def _masks(self) -> list[Any]:
+        """The mask token, where it has a number."""
+        return [] if self.mask_token is None or self.output_mode != "int" else [self.mask_token]
+
+    @property
     def _specials(self) -> int:
-        return self.num_oov_indices + (self.mask_token is not None)
+        return self.num_oov_indices + len(self._masks)
+
+    @property
+    def idf_weights(self) -> Array | None:
+        """The weight of each number in output mode "tf_idf", else None."""
+        return self._known.idf
 
     def set_vocabulary(self, vocabulary: Any, idf_weights: Any = None) -> None:
         """Take a vocabulary: a list of tokens, with or without the special ones, or the path of a
         text file with one token a line.
 
         Raises:
-            ValueError: for repeated tokens, too many of them, or missing idf_weights.
+            ValueError: for repeated tokens, a mask token among them, too many of them, or missing
+                idf_weights.
         """
         if isinstance(vocabulary, str):
             with open(vocabulary, encoding="utf-8") as file:
                 vocabulary = file.read().splitlines()
         tokens = self.tokens_of(np.asarray(vocabulary)).tolist()
-        special = [] if self.mask_token is None else [self.mask_token]
+        given = len(tokens)
+        special = self._masks
         if self.num_oov_indices and tokens[: len(special) + 1] == [*special, self.oov_token]:
             tokens = tokens[len(special) + self.num_oov_indices :]
         elif special and tokens[:1] == special:
             tokens = tokens[1:]
+        if self.mask_token is not None and self.mask_token in tokens:
+            raise ValueError(
+                f'{type(self).__name__} layer "{self.name}": the mask token {self.mask_token!r} '
+                "has no place among the tokens of the vocabulary. Leave out the special tokens, or "
+                f"begin with {[*special, *[self.oov_token] * self.num_oov_indices]}."
+            )
         repeated = [t for t, n in Counter(tokens).items() if n > 1]
         if repeated:
             raise ValueError(
@@ -124,20 +153,19 @@ class TokenLookup(Preprocessing):
                     "idf_weights, one for each token, or a call of adapt()."
                 )
             weights = np.asarray(idf_weights, self._dtype)
-            if len(weights) != len(tokens):
+            if len(weights) != given:
                 raise ValueError(
-                    f'{type(self).__name__} layer "{self.name}": {len(tokens)} tokens, but '
+                    f'{type(self).__name__} layer "{self.name}": {given} tokens, but '
                     f"{len(weights)} idf_weights."
                 )
-            known.idf = weights
+            known.idf = weights if given > len(tokens) else self._for_all(weights)
         self._known = known
 
     def get_vocabulary(self, include_special_tokens: bool = True) -> list[Any]:
         """The tokens in the order of their numbers."""
         if not include_special_tokens:
             return list(self._known.tokens)
-        special = [] if self.mask_token is None else [self.mask_token]
-        return special + [self.oov_token] * self.num_oov_indices + self._known.tokens
+        return self._masks + [self.oov_token] * self.num_oov_indices + self._known.tokens
 
     def vocabulary_size(self) -> int:
         """How many numbers there are, special ones included."""
@@ -183,8 +211,13 @@ class TokenLookup(Preprocessing):
         self._known = Vocabulary(tokens)
         if self.output_mode == "tf_idf":
             found = np.array([self._documents[t] for t in tokens], np.float64)
-            self._known.idf = np.log1p(self._document_count / (1 + found)).astype(self._dtype)
+            weights = np.log1p(self._document_count / (1 + found)).astype(self._dtype)
+            self._known.idf = self._for_all(weights)
         self.reset_state()
+
+    def _for_all(self, idf: Array) -> Array:
+        """Weights of the vocabulary with those of the unknown tokens before, their mean."""
+        return np.pad(idf, (self._specials, 0), constant_values=idf.mean() if len(idf) else 0)
 
     def reset_state(self) -> None:
         """Forget what was counted."""
@@ -197,13 +230,19 @@ class TokenLookup(Preprocessing):
         return hashed(tokens.astype(str), self.num_oov_indices, self.salt)
 
     def numbers_of(self, tokens: Array) -> Array:
-        """The number of each token.
+        """The number of each token, -1 for the mask token where it has none.
 
         Raises:
+            RuntimeError: while there is no vocabulary.
             ValueError: for a token that is not in the vocabulary, with num_oov_indices=0.
         """
+        if not self._known.tokens:
+            raise RuntimeError(
+                f'{type(self).__name__} layer "{self.name}" has no vocabulary yet: call '
+                "adapt(data) or set_vocabulary(tokens) first."
+            )
         unique, places = np.unique(tokens, return_inverse=True)
-        first = 0 if self.mask_token is None else 1
+        first = len(self._masks)
         known = self._known.number
         ids = np.array([known.get(t, -1) for t in unique.tolist()], np.int64).reshape(-1)
         missing = ids < 0
@@ -219,7 +258,7 @@ class TokenLookup(Preprocessing):
                 )
             ids[missing] = first + self.unknown_numbers(unique[missing])
         if self.mask_token is not None:
-            ids[unique == self.mask_token] = 0
+            ids[unique == self.mask_token] = first - 1
         return ids[places].reshape(tokens.shape)
 
     def call(self, inputs: Any) -> Any:
@@ -228,16 +267,15 @@ class TokenLookup(Preprocessing):
         return Tensor(self.encoded(self.numbers_of(self.tokens_of(inputs))))
 
     def encoded(self, ids: Array) -> Array:
-        """Numbers in the layer's output mode; the mask token's 0 leaves no trace in the vectors."""
+        """Numbers in the layer's output mode; masked places, of number -1, leave no trace."""
         if self.output_mode == "int":
             return encode(ids, "int", 0, self._dtype)
         mode = "count" if self.output_mode == "tf_idf" else self.output_mode
-        y = encode(ids, mode, self._depth(), self._dtype)
+        depth = self._depth()
+        y = encode(np.where(ids < 0, depth, ids), mode, depth + 1, self._dtype)[..., :depth]
         if self.output_mode == "tf_idf":
             idf: Any = self._known.idf
-            unknown = np.full(self._specials, idf.mean() if len(idf) else 0, self._dtype)
-            whole = np.concatenate([unknown, idf])
-            y = y * np.pad(whole, (0, self._depth() - len(whole)))
+            y = y * np.pad(idf, (0, depth - len(idf)))
         return y
 
     def _depth(self) -> int:
@@ -262,7 +300,7 @@ class TokenLookup(Preprocessing):
             "num_oov_indices": self.num_oov_indices,
             "mask_token": self.mask_token,
             "oov_token": self.oov_token,
-            "vocabulary": list(known.tokens) if len(known) else None,
+            "vocabulary": self.get_vocabulary(known.idf is not None) if len(known) else None,
             "idf_weights": None if known.idf is None else known.idf.tolist(),
             "invert": self.invert,
             "output_mode": self.output_mode,

@@ -97,9 +97,6 @@ class Graph:
         self._number_slots(flat, steps)
         self._folded_nodes: list[Node] | None = None  # made at the first prediction
         self.layers = self._order_layers(steps)
-        source = self.sources[0].batch_shape if self.sources else (0,)
-        # what the shape of one sample must be, where a look at that is enough
-        self.plain_shape = source[1:] if source[:1] == (None,) and None not in source[1:] else None
         self._check_names()
 
     # ---------------------------------------------------------------- building
