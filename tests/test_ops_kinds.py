@@ -180,6 +180,31 @@ SYMBOLIC = [
 ]
 
 
+_STACK, _IDS = Symbol((None, 3, 3), "float32"), Symbol((None,), "int32")
+SYMBOLIC += [
+    # matrices of zeros have no inverse
+    (lambda x: ops.inv(_STACK), (None, 3, 3)),
+    (lambda x: ops.solve(_STACK, Symbol((None, 3, 2), "float32")), (None, 3, 2)),
+    (lambda x: ops.cholesky(_STACK), (None, 3, 3)),
+    (lambda x: ops.logdet(_STACK), (None,)),
+    (lambda x: ops.solve_triangular(_STACK, Symbol((None, 3), "float32")), (None, 3)),
+    # sizes that are divided
+    (lambda x: ops.split(x, 2)[0], (None, 4)),
+    (lambda x: ops.reshape(x, (-1, 12)), (None, 12)),
+    # an axis of unknown size that meets one of a known size
+    (lambda x: x + Symbol((3, 4), "float32"), (3, 4)),
+    (lambda x: x + Symbol((5, None), "float32"), (5, 4)),
+    (lambda x: Symbol((None, None, 4), "float32") * np.ones((6, 4), "f"), (None, 6, 4)),
+    # sizes that depend on the values
+    (lambda x: ops.nonzero(x)[0], (None,)),
+    (lambda x: ops.unique(x), (None,)),
+    (lambda x: ops.where(x > 0)[1], (None,)),
+    (lambda x: ops.segment_sum(x, _IDS), (None, 4)),
+    (lambda x: ops.segment_sum(x, _IDS, num_segments=3), (3, 4)),
+    (lambda x: ops.one_hot(_IDS, 1), (None, 1)),
+]
+
+
 @pytest.mark.parametrize(("function", "shape"), SYMBOLIC)
 def test_symbols_give_symbols(function, shape):
     y = function(Symbol((None, 4), "float32", "x"))
@@ -203,6 +228,10 @@ def test_comparisons_and_logic_of_symbols():
     assert model.predict(given, verbose=0).tolist() == [[-1, -1, 3, -1]]
 
 
+def test_differences_of_bools_are_where_they_differ():
+    assert ops.diff(np.array([True, True, False])).tolist() == [False, True]
+
+
 def test_logic_of_tensors():
     a, b = Tensor(np.array([True, True, False])), Tensor(np.array([True, False, False]))
     assert (a & b).data.tolist() == [True, False, False]
@@ -210,6 +239,14 @@ def test_logic_of_tensors():
     assert (a ^ b).data.tolist() == (a ^ b.data).data.tolist() == [False, True, False]
     assert (~a).data.tolist() == [False, False, True]
     assert round(Tensor([1.26, 2.0]), 1).data.tolist() == np.float32([1.3, 2]).tolist()
+
+
+def test_no_size_makes_a_wrong_op_on_symbols_right():
+    x = Symbol((None, 4), "float32", "x")
+    with pytest.raises(ValueError, match=r"add cannot be called on symbols of shape \(None, 4\)"):
+        ops.add(x, np.ones((2, 3)))
+    with pytest.raises(ValueError, match="reshape cannot be called"):
+        ops.reshape(x, (-1, 7, 5))
 
 
 def test_dtype_of_symbols():
