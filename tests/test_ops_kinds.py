@@ -228,6 +228,26 @@ def test_comparisons_and_logic_of_symbols():
     assert model.predict(given, verbose=0).tolist() == [[-1, -1, 3, -1]]
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32"])
+def test_images_of_integers_stay_integers(dtype):
+    x = np.array([0, 1, 126, 127], dtype).reshape(1, 2, 2, 1)
+    y = ops.image.resize(x, (4, 4))
+    expected = [[0, 0, 1, 1], [32, 32, 32, 32], [94, 95, 95, 96], [126, 126, 127, 127]]
+    assert y.dtype == dtype and y[0, :, :, 0].tolist() == expected
+    assert ops.image.resize(x, (4, 4), "nearest").dtype == dtype
+    sharp = ops.image.resize(x, (4, 4), "bicubic")
+    assert sharp.dtype == dtype
+    assert (sharp.max() == 127) == (dtype == "int8")  # the largest it holds
+    assert ops.image.resize(Symbol((None, 2, 2, 1), dtype), (4, 4)).dtype == dtype
+
+
+def test_images_of_half_precision_stay_so():
+    x = np.ones((3, 3, 1), "float16")
+    move = np.array([1, 0, 0.5, 0, 1, 0, 0, 0], "f")
+    assert ops.image.affine_transform(x, move).dtype == np.float16
+    assert ops.image.map_coordinates(x, np.zeros((3, 2), "f"), 1).dtype == np.float16
+
+
 def test_differences_of_bools_are_where_they_differ():
     assert ops.diff(np.array([True, True, False])).tolist() == [False, True]
 
