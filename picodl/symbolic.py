@@ -244,10 +244,12 @@ def _trial(function: Any, args: Any, kwargs: Any, size: int, ones: Any, fills: A
                 raise error from None
 
 
-def _units(shape: Shape, dtype: str) -> Array:
+def _units(shape: tuple[int, ...], dtype: str) -> Array:
     """Zeros, and ones on the diagonal of the last two axes: matrices that have an inverse."""
-    wide = (1, 1, *shape)
-    return (np.zeros(wide, dtype) + np.eye(*wide[-2:], dtype=dtype)).reshape(shape)
+    rows, columns = (1, 1, *shape)[-2:]
+    values: Array = np.zeros((1, 1, *shape), dtype)
+    values += np.eye(rows, columns, dtype=dtype)
+    return values.reshape(shape)
 
 
 def _spec(a: Any, b: Any) -> Any:
