@@ -241,6 +241,16 @@ def test_images_of_integers_stay_integers(dtype):
     assert ops.image.resize(Symbol((None, 2, 2, 1), dtype), (4, 4)).dtype == dtype
 
 
+def test_names_of_paddings_and_formats_may_be_capitals():
+    x, w = np.arange(16, dtype="f").reshape(1, 4, 4, 1), np.ones((2, 2, 1, 1), "f")
+    for function, kernel in ((ops.conv, w), (ops.conv_transpose, w), (ops.depthwise_conv, w),
+                             (ops.max_pool, 2), (ops.image.extract_patches, 2)):  # fmt: skip
+        for name in ("same", "valid"):
+            y = function(x, kernel, padding=name)
+            given = function(x, kernel, padding=name.upper(), data_format="CHANNELS_LAST")
+            np.testing.assert_array_equal(given, y)
+
+
 def test_images_of_half_precision_stay_so():
     x = np.ones((3, 3, 1), "float16")
     move = np.array([1, 0, 0.5, 0, 1, 0, 0, 0], "f")

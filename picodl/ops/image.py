@@ -312,6 +312,7 @@ def extract_patches(
     Gradient: each pixel gets the sum over the patches it is in.
     """
     channels = image_axes(images, data_format, "extract_patches")[2]
+    padding = str(padding).lower()
     if padding not in ("valid", "same"):
         raise ValueError(f'padding must be "valid" or "same"; received {padding!r}.')
     batched = images.data.ndim == 4
