@@ -251,6 +251,31 @@ def test_names_of_paddings_and_formats_may_be_capitals():
             np.testing.assert_array_equal(given, y)
 
 
+@pytest.mark.parametrize("shape", [(4, 3), (2, 3, 4), (3, 3)])
+def test_lu_factor_of_matrices_of_any_shape(shape):
+    a = np.random.default_rng(0).normal(size=shape)
+    lu, pivots = ops.lu_factor(a)
+    m, n = shape[-2:]
+    k = min(m, n)
+    assert (lu.shape, pivots.shape) == (shape, (*shape[:-2], k))
+    lower, upper = np.tril(lu[..., :k], -1) + np.eye(m, k), np.triu(lu[..., :k, :])
+    expected = a.reshape(-1, m, n).copy()
+    for matrix, steps in zip(expected, pivots.reshape(-1, k), strict=True):
+        for row, other in enumerate(steps):
+            matrix[[row, other]] = matrix[[other, row]]
+    np.testing.assert_allclose(lower @ upper, expected.reshape(shape), atol=1e-12)
+    assert ops.lu_factor(Symbol((None, 4, 3), "float32"))[1].shape == (None, 3)
+
+
+@pytest.mark.parametrize("name", ["erf", "erfc", "erfinv", "gammainc", "i0"])
+def test_special_functions_of_half_precision_stay_so(name):
+    x = np.array([0.25, 0.5], "float16")
+    arguments = (x, x) if name == "gammainc" else (x,)
+    y = getattr(ops, name)(*arguments)
+    assert y.dtype == np.float16
+    np.testing.assert_allclose(y, getattr(special, name)(*map(np.float64, arguments)), rtol=1e-3)
+
+
 def test_images_of_half_precision_stay_so():
     x = np.ones((3, 3, 1), "float16")
     move = np.array([1, 0, 0.5, 0, 1, 0, 0, 0], "f")
