@@ -206,6 +206,8 @@ def infer(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
         except (ValueError, IndexError) as error:
             problem = problem or error
             continue
+        if ones and any(1 in getattr(y, "shape", ()) for y in tree.flatten(first)):
+            continue  # it met no other size: no broadcasting
         return tree.map_structure(_spec, first, second)
     shapes = ", ".join(str(s.shape) for s in symbols_in((args, kwargs)))
     name = getattr(function, "name", None) or getattr(function, "__name__", str(function))

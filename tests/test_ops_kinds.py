@@ -302,6 +302,8 @@ def test_no_size_makes_a_wrong_op_on_symbols_right():
         ops.add(x, np.ones((2, 3)))
     with pytest.raises(ValueError, match="reshape cannot be called"):
         ops.reshape(x, (-1, 7, 5))
+    with pytest.raises(ValueError, match="while_loop cannot be called"):  # it works for one number
+        ops.while_loop(lambda v: v < 3, lambda v: v + 1, Symbol((None,), "float32"))
 
 
 def test_dtype_of_symbols():
