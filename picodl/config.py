@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+_DATA_FORMATS = ("channels_last", "channels_first")
 _FLOATS = ("float16", "float32", "float64")
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
 
@@ -181,11 +182,12 @@ def standardize_data_format(data_format: str | None) -> str:
     """
     if data_format is None:
         return _settings["image_data_format"]
-    if data_format not in ("channels_last", "channels_first"):
+    found = data_format if data_format in _DATA_FORMATS else str(data_format).lower()
+    if found not in _DATA_FORMATS:
         raise ValueError(
             f'data_format must be "channels_last" or "channels_first"; received {data_format!r}.'
         )
-    return str(data_format)
+    return found
 
 
 def dtype_policy() -> DTypePolicy:

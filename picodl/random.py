@@ -18,6 +18,7 @@ from picodl import config
 from picodl.naming import auto_name
 from picodl.ops.core import Numeric, op
 from picodl.ops.indexing import take
+from picodl.saving import registry
 from picodl.tensor import Tensor, record
 from picodl.typing import Array, Config
 
@@ -97,11 +98,14 @@ class SeedGenerator:
         self.state[:] = np.asarray(state)
 
     def get_config(self) -> Config:
-        return {"seed": self._initial_seed}
+        return {"seed": self._initial_seed, "name": self.name}
 
     @classmethod
     def from_config(cls, config: Config) -> SeedGenerator:
         return cls(**config)
+
+
+registry.add_kind("random", "keras.random", {"SeedGenerator": SeedGenerator})
 
 
 def _checked(seed: Any) -> int:
@@ -138,6 +142,15 @@ def _shape(shape: Any) -> tuple[int, ...]:
     return (int(shape),) if np.ndim(shape) == 0 else tuple(int(n) for n in shape)
 
 
+def _dtype(dtype: Any, kinds: str, name: str) -> np.dtype[Any]:
+    """The dtype of the numbers of a distribution, which would be cut off in another kind."""
+    found = np.dtype(dtype or config.floatx())
+    if found.kind not in kinds:
+        wanted = "an integer" if "i" in kinds else "a floating-point"
+        raise ValueError(f"random.{name} draws numbers of {wanted} dtype; received {found.name}.")
+    return found
+
+
 # -------------------------------------------------------------------- distributions
 
 
@@ -153,8 +166,8 @@ def normal(
         dtype: Defaults to floatx.
         seed: an integer, a SeedGenerator or None.
     """
-    numbers = generator(seed).normal(mean, stddev, _shape(shape))
-    return numbers.astype(dtype or config.floatx())
+    kind = _dtype(dtype, "f", "normal")
+    return generator(seed).normal(mean, stddev, _shape(shape)).astype(kind)
 
 
 def uniform(
@@ -164,8 +177,8 @@ def uniform(
 
     Args: as `normal`, with minval (default 0) and maxval (default 1).
     """
-    numbers = generator(seed).uniform(minval, maxval, _shape(shape))
-    return numbers.astype(dtype or config.floatx())
+    kind = _dtype(dtype, "f", "uniform")
+    return generator(seed).uniform(minval, maxval, _shape(shape)).astype(kind)
 
 
 def truncated_normal(
@@ -179,14 +192,14 @@ def truncated_normal(
 
     Args: as `normal`.
     """
-    rng = generator(seed)
+    kind, rng = _dtype(dtype, "f", "truncated_normal"), generator(seed)
     shape = _shape(shape)
     size = int(np.prod(shape, dtype=np.int64))
     kept = np.empty(0)
     while len(kept) < size:
         draws = rng.normal(mean, stddev, size)
         kept = np.append(kept, draws[np.abs(draws - mean) <= 2 * stddev])
-    return kept[:size].reshape(shape).astype(dtype or config.floatx())
+    return kept[:size].reshape(shape).astype(kind)
 
 
 def randint(
@@ -196,7 +209,8 @@ def randint(
 
     Args: as `normal`; dtype defaults to int32.
     """
-    return generator(seed).integers(minval, maxval, _shape(shape), dtype=np.dtype(dtype))
+    kind = _dtype(dtype, "iu", "randint")
+    return generator(seed).integers(minval, maxval, _shape(shape), dtype=kind)
 
 
 def beta(shape: Sequence[int], alpha: Any, beta: Any, dtype: Any = None, seed: Any = None) -> Array:
@@ -204,7 +218,8 @@ def beta(shape: Sequence[int], alpha: Any, beta: Any, dtype: Any = None, seed: A
 
     Args: as `normal`, with positive alpha and beta.
     """
-    return generator(seed).beta(alpha, beta, _shape(shape)).astype(dtype or config.floatx())
+    kind = _dtype(dtype, "f", "beta")
+    return generator(seed).beta(alpha, beta, _shape(shape)).astype(kind)
 
 
 def gamma(shape: Sequence[int], alpha: Any, dtype: Any = None, seed: Any = None) -> Array:
@@ -212,7 +227,8 @@ def gamma(shape: Sequence[int], alpha: Any, dtype: Any = None, seed: Any = None)
 
     Args: as `normal`, with a positive alpha.
     """
-    return generator(seed).gamma(alpha, 1.0, _shape(shape)).astype(dtype or config.floatx())
+    kind = _dtype(dtype, "f", "gamma")
+    return generator(seed).gamma(alpha, 1.0, _shape(shape)).astype(kind)
 
 
 def binomial(

@@ -8,7 +8,7 @@ Steps that lead from its inputs to its outputs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,13 @@ import numpy as np
 from picodl import config, tree
 from picodl.arraylike import Operators, is_in_place, op_of, ops
 from picodl.tensor import Tensor
-from picodl.typing import Shape
+from picodl.typing import Array, Shape
 
 _creation = itertools.count(1)
 
 # sizes that stand in for None while an op is tried out: pairs, apart so that windows and strides do
-# not make them equal, the later ones for large windows
-_TRIAL_SIZES = ((2, 7), (16, 49), (64, 193))
+# not make them equal, the later ones for large windows and for what must be divided
+_TRIAL_SIZES = ((2, 7), (16, 49), (64, 193), (48, 240))
 
 
 class Symbol(Operators):
@@ -193,20 +193,23 @@ def record_op(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
 def infer(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a function would give for Symbols, as a structure of Specs.
 
-    It runs unrecorded on small arrays of zeros, with two sizes for None: an axis of the result that
-    has two sizes is None.
+    It runs unrecorded on small arrays, with two sizes for None: an axis of the result that has two
+    sizes is None. The first ones hold zeros, the second ones also ones, so that a size that depends
+    on the values is None too.
 
     Raises:
         ValueError: if it cannot run on such shapes; the message says which.
     """
     problem: Exception | None = None
-    for small, large in _TRIAL_SIZES:
+    for small, large, ones in _trials(symbols_in((args, kwargs))):
         try:
-            first = _trial(function, args, kwargs, small)
-            second = _trial(function, args, kwargs, large)
+            first = _trial(function, args, kwargs, small, ones, (np.zeros, _units))
+            second = _trial(function, args, kwargs, large, ones, (_units, np.zeros))
         except (ValueError, IndexError) as error:
             problem = problem or error
             continue
+        if ones and any(1 in getattr(y, "shape", ()) for y in tree.flatten(first)):
+            continue  # it met no other size: no broadcasting
         return tree.map_structure(_spec, first, second)
     shapes = ", ".join(str(s.shape) for s in symbols_in((args, kwargs)))
     name = getattr(function, "name", None) or getattr(function, "__name__", str(function))
@@ -215,13 +218,42 @@ def infer(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     ) from problem
 
 
-def _trial(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], size: int) -> Any:
-    def zeros(symbol: Symbol) -> Tensor:
-        shape = tuple(size if n is None else n for n in symbol.shape)
-        return Tensor(np.zeros(shape, symbol.dtype))
+def _trials(symbols: list[Symbol]) -> Iterator[tuple[int, int, Any]]:
+    """What to try: two sizes for None, and the axes that have size 1 instead, as an axis of unknown
+    size does that is to meet one of a known size."""
+    yield from ((small, large, ()) for small, large in _TRIAL_SIZES)
+    unknown = {(id(s), i): None for s in symbols for i, n in enumerate(s.shape) if n is None}
+    for number in range(1, min(len(unknown), 4) + 1):
+        yield from ((*_TRIAL_SIZES[0], ones) for ones in itertools.combinations(unknown, number))
+
+
+def _trial(function: Any, args: Any, kwargs: Any, size: int, ones: Any, fills: Any) -> Any:
+    """What the function gives for arrays filled in one of two ways, the first it can take."""
+
+    def run(fill: Any) -> Any:
+        def values(symbol: Symbol) -> Tensor:
+            sizes = (1 if (id(symbol), i) in ones else size for i in range(len(symbol.shape)))
+            shape = tuple(m if n is None else n for m, n in zip(sizes, symbol.shape, strict=True))
+            return Tensor(fill(shape, symbol.dtype))
+
+        return function(*substitute(args, values), **substitute(kwargs, values))
 
     with config.thread_values(recording=False, training=False), np.errstate(all="ignore"):
-        return function(*substitute(args, zeros), **substitute(kwargs, zeros))
+        try:
+            return run(fills[0])
+        except (ValueError, IndexError) as error:
+            try:
+                return run(fills[1])
+            except (ValueError, IndexError):
+                raise error from None
+
+
+def _units(shape: tuple[int, ...], dtype: str) -> Array:
+    """Zeros, and ones on the diagonal of the last two axes: matrices that have an inverse."""
+    rows, columns = (1, 1, *shape)[-2:]
+    values: Array = np.zeros((1, 1, *shape), dtype)
+    values += np.eye(rows, columns, dtype=dtype)
+    return values.reshape(shape)
 
 
 def _spec(a: Any, b: Any) -> Any:

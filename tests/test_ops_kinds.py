@@ -180,6 +180,31 @@ SYMBOLIC = [
 ]
 
 
+_STACK, _IDS = Symbol((None, 3, 3), "float32"), Symbol((None,), "int32")
+SYMBOLIC += [
+    # matrices of zeros have no inverse
+    (lambda x: ops.inv(_STACK), (None, 3, 3)),
+    (lambda x: ops.solve(_STACK, Symbol((None, 3, 2), "float32")), (None, 3, 2)),
+    (lambda x: ops.cholesky(_STACK), (None, 3, 3)),
+    (lambda x: ops.logdet(_STACK), (None,)),
+    (lambda x: ops.solve_triangular(_STACK, Symbol((None, 3), "float32")), (None, 3)),
+    # sizes that are divided
+    (lambda x: ops.split(x, 2)[0], (None, 4)),
+    (lambda x: ops.reshape(x, (-1, 12)), (None, 12)),
+    # an axis of unknown size that meets one of a known size
+    (lambda x: x + Symbol((3, 4), "float32"), (3, 4)),
+    (lambda x: x + Symbol((5, None), "float32"), (5, 4)),
+    (lambda x: Symbol((None, None, 4), "float32") * np.ones((6, 4), "f"), (None, 6, 4)),
+    # sizes that depend on the values
+    (lambda x: ops.nonzero(x)[0], (None,)),
+    (lambda x: ops.unique(x), (None,)),
+    (lambda x: ops.where(x > 0)[1], (None,)),
+    (lambda x: ops.segment_sum(x, _IDS), (None, 4)),
+    (lambda x: ops.segment_sum(x, _IDS, num_segments=3), (3, 4)),
+    (lambda x: ops.one_hot(_IDS, 1), (None, 1)),
+]
+
+
 @pytest.mark.parametrize(("function", "shape"), SYMBOLIC)
 def test_symbols_give_symbols(function, shape):
     y = function(Symbol((None, 4), "float32", "x"))
@@ -203,6 +228,65 @@ def test_comparisons_and_logic_of_symbols():
     assert model.predict(given, verbose=0).tolist() == [[-1, -1, 3, -1]]
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32"])
+def test_images_of_integers_stay_integers(dtype):
+    x = np.array([0, 1, 126, 127], dtype).reshape(1, 2, 2, 1)
+    y = ops.image.resize(x, (4, 4))
+    expected = [[0, 0, 1, 1], [32, 32, 32, 32], [94, 95, 95, 96], [126, 126, 127, 127]]
+    assert y.dtype == dtype and y[0, :, :, 0].tolist() == expected
+    assert ops.image.resize(x, (4, 4), "nearest").dtype == dtype
+    sharp = ops.image.resize(x, (4, 4), "bicubic")
+    assert sharp.dtype == dtype
+    assert (sharp.max() == 127) == (dtype == "int8")  # the largest it holds
+    assert ops.image.resize(Symbol((None, 2, 2, 1), dtype), (4, 4)).dtype == dtype
+
+
+def test_names_of_paddings_and_formats_may_be_capitals():
+    x, w = np.arange(16, dtype="f").reshape(1, 4, 4, 1), np.ones((2, 2, 1, 1), "f")
+    for function, kernel in ((ops.conv, w), (ops.conv_transpose, w), (ops.depthwise_conv, w),
+                             (ops.max_pool, 2), (ops.image.extract_patches, 2)):  # fmt: skip
+        for name in ("same", "valid"):
+            y = function(x, kernel, padding=name)
+            given = function(x, kernel, padding=name.upper(), data_format="CHANNELS_LAST")
+            np.testing.assert_array_equal(given, y)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (2, 3, 4), (3, 3)])
+def test_lu_factor_of_matrices_of_any_shape(shape):
+    a = np.random.default_rng(0).normal(size=shape)
+    lu, pivots = ops.lu_factor(a)
+    m, n = shape[-2:]
+    k = min(m, n)
+    assert (lu.shape, pivots.shape) == (shape, (*shape[:-2], k))
+    lower, upper = np.tril(lu[..., :k], -1) + np.eye(m, k), np.triu(lu[..., :k, :])
+    expected = a.reshape(-1, m, n).copy()
+    for matrix, steps in zip(expected, pivots.reshape(-1, k), strict=True):
+        for row, other in enumerate(steps):
+            matrix[[row, other]] = matrix[[other, row]]
+    np.testing.assert_allclose(lower @ upper, expected.reshape(shape), atol=1e-12)
+    assert ops.lu_factor(Symbol((None, 4, 3), "float32"))[1].shape == (None, 3)
+
+
+@pytest.mark.parametrize("name", ["erf", "erfc", "erfinv", "gammainc", "i0"])
+def test_special_functions_of_half_precision_stay_so(name):
+    x = np.array([0.25, 0.5], "float16")
+    arguments = (x, x) if name == "gammainc" else (x,)
+    y = getattr(ops, name)(*arguments)
+    assert y.dtype == np.float16
+    np.testing.assert_allclose(y, getattr(special, name)(*map(np.float64, arguments)), rtol=1e-3)
+
+
+def test_images_of_half_precision_stay_so():
+    x = np.ones((3, 3, 1), "float16")
+    move = np.array([1, 0, 0.5, 0, 1, 0, 0, 0], "f")
+    assert ops.image.affine_transform(x, move).dtype == np.float16
+    assert ops.image.map_coordinates(x, np.zeros((3, 2), "f"), 1).dtype == np.float16
+
+
+def test_differences_of_bools_are_where_they_differ():
+    assert ops.diff(np.array([True, True, False])).tolist() == [False, True]
+
+
 def test_logic_of_tensors():
     a, b = Tensor(np.array([True, True, False])), Tensor(np.array([True, False, False]))
     assert (a & b).data.tolist() == [True, False, False]
@@ -210,6 +294,16 @@ def test_logic_of_tensors():
     assert (a ^ b).data.tolist() == (a ^ b.data).data.tolist() == [False, True, False]
     assert (~a).data.tolist() == [False, False, True]
     assert round(Tensor([1.26, 2.0]), 1).data.tolist() == np.float32([1.3, 2]).tolist()
+
+
+def test_no_size_makes_a_wrong_op_on_symbols_right():
+    x = Symbol((None, 4), "float32", "x")
+    with pytest.raises(ValueError, match=r"add cannot be called on symbols of shape \(None, 4\)"):
+        ops.add(x, np.ones((2, 3)))
+    with pytest.raises(ValueError, match="reshape cannot be called"):
+        ops.reshape(x, (-1, 7, 5))
+    with pytest.raises(ValueError, match="while_loop cannot be called"):  # it works for one number
+        ops.while_loop(lambda v: v < 3, lambda v: v + 1, Symbol((None,), "float32"))
 
 
 def test_dtype_of_symbols():

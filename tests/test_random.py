@@ -6,7 +6,7 @@ import random as python_random
 import numpy as np
 import pytest
 
-from picodl import random
+from picodl import random, saving
 from picodl.symbolic import Symbol
 from picodl.tensor import Tensor
 from picodl.testing import gradcheck
@@ -74,6 +74,26 @@ def test_state_comes_back_exactly():
     np.testing.assert_array_equal(first, random.uniform((4,), seed=generator))
     again = random.SeedGenerator.from_config(random.SeedGenerator(11).get_config())
     assert again.state.tolist() == [11, 0]
+    config = saving.serialize_keras_object(random.SeedGenerator(11, name="draws"))
+    assert config["module"] == "keras.random" and config["config"] == {"seed": 11, "name": "draws"}
+    again = saving.deserialize_keras_object(config)
+    assert (again.name, again.state.tolist()) == ("draws", [11, 0])
+
+
+@pytest.mark.parametrize(
+    ("draw", "dtype", "kind"),
+    [
+        (random.uniform, "int32", "a floating-point"),
+        (random.normal, "int32", "a floating-point"),
+        (random.truncated_normal, bool, "a floating-point"),
+        (lambda shape, dtype: random.beta(shape, 1, 1, dtype), "int8", "a floating-point"),
+        (lambda shape, dtype: random.gamma(shape, 1, dtype), "int8", "a floating-point"),
+        (lambda shape, dtype: random.randint(shape, 0, 9, dtype), "float32", "an integer"),
+    ],
+)
+def test_numbers_of_the_wrong_kind_are_refused(draw, dtype, kind):
+    with pytest.raises(ValueError, match=f"draws numbers of {kind} dtype; received"):
+        draw((3,), dtype=dtype)
 
 
 def test_global_generators_stay_untouched():

@@ -245,6 +245,7 @@ def transposed_plan_of(
             f"conv_transpose with a kernel of shape {kernel} (sizes, filters, input channels) "
             f"expects inputs of rank {rank + 2} with {kernel[-1]} channels; received {shape}."
         )
+    padding = str(padding).lower()
     if padding not in ("valid", "same"):
         raise ValueError(f'padding must be "valid" or "same"; received {padding!r}.')
     s, d = as_sizes(strides, rank, "strides"), as_sizes(dilation, rank, "dilation_rate")

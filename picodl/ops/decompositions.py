@@ -190,12 +190,16 @@ def lu_factor(x: Tensor) -> tuple[Tensor, Tensor]:
     """L and U in one matrix, the unit diagonal of L left out, and the rows exchanged at each step.
 
     Not differentiable; scipy's form.
-    """
-    import scipy.linalg
 
-    _square(x, "lu_factor")
-    stack = x.data.reshape(-1, *x.data.shape[-2:])
-    pairs = [scipy.linalg.lu_factor(a) for a in stack]
-    lu = np.stack([p[0] for p in pairs]).reshape(x.data.shape)
-    pivots = np.stack([p[1] for p in pairs]).reshape(x.data.shape[:-1])
+    Shapes: (..., m, n) -> (..., m, n) and (..., min(m, n)).
+    """
+    from scipy.linalg import get_lapack_funcs
+
+    shape = x.data.shape
+    if len(shape) < 2:
+        raise ValueError(f"lu_factor takes matrices (..., m, n); received shape {shape}.")
+    (getrf,) = get_lapack_funcs(("getrf",), (x.data,))
+    pairs = [getrf(a) for a in x.data.reshape(-1, *shape[-2:])]
+    lu = np.stack([p[0] for p in pairs]).reshape(shape).astype(x.data.dtype, copy=False)
+    pivots = np.stack([p[1] for p in pairs]).reshape(*shape[:-2], min(shape[-2:]))
     return record(lu), record(pivots.astype(np.int32))

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from picodl import config
-from picodl.ops.core import Numeric, cast, op
-from picodl.ops.elementwise import absolute, clip, maximum, minimum, mod
+from picodl.ops.core import Numeric, cast, op, saturate_cast
+from picodl.ops.elementwise import absolute, clip, maximum, minimum, mod, round
 from picodl.ops.indexing import take, where
 from picodl.ops.linear import matmul
 from picodl.ops.patches import _pair, _windows
@@ -37,7 +37,7 @@ INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
 
 @op
 def resize(
-    images: Tensor,
+    images: Numeric,
     size: Sequence[int],
     interpolation: str = "bilinear",
     antialias: bool = False,
@@ -48,6 +48,8 @@ def resize(
     data_format: str | None = None,
 ) -> Tensor:
     """Images scaled to another height and width; pixels are squares, their values at the centres.
+
+    Images of integers stay so: what is between is rounded and kept within the range of their dtype.
 
     Args:
         images: one or a batch.
@@ -92,9 +94,12 @@ def resize(
             border = [(0, 0)] * images.data.ndim
             border[rows], border[columns] = (before[0],) * 2, (before[1],) * 2
             images = pad(images, border, constant_values=fill_value)
+    kind = images.data.dtype
+    between = kind.kind == "f" or interpolation == "nearest"
+    y = images if between else cast(images, config.floatx())
     for axis, n in ((rows, height), (columns, width)):
-        images = _scaled(images, axis % images.data.ndim, n, interpolation, antialias)
-    return images
+        y = _scaled(y, axis % y.data.ndim, n, interpolation, antialias)
+    return y if between else saturate_cast(round(y), kind)
 
 
 def _scaled(x: Tensor, axis: int, size: int, interpolation: str, antialias: bool) -> Tensor:
@@ -307,6 +312,7 @@ def extract_patches(
     Gradient: each pixel gets the sum over the patches it is in.
     """
     channels = image_axes(images, data_format, "extract_patches")[2]
+    padding = str(padding).lower()
     if padding not in ("valid", "same"):
         raise ValueError(f'padding must be "valid" or "same"; received {padding!r}.')
     batched = images.data.ndim == 4

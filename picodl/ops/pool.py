@@ -141,6 +141,7 @@ def pooling_of(sizes: tuple[int, ...], pool_size: Any, strides: Any, padding: st
     size = as_sizes(pool_size, rank, "pool_size")
     steps = size if strides is None else as_sizes(strides, rank, "strides")
     ones = (1,) * rank
+    padding = str(padding).lower()
     if padding not in ("valid", "same"):
         raise ValueError(f'padding must be "valid" or "same"; received {padding!r}.')
     pads = pads_of(padding, sizes, size, steps, ones)

@@ -10,7 +10,7 @@ import numpy as np
 from picodl.ops.core import Numeric, normalize_axis, op
 from picodl.ops.linear import matmul
 from picodl.ops.shape import expand_dims, moveaxis, stack
-from picodl.tensor import Tensor
+from picodl.tensor import Tensor, record
 
 
 @op
@@ -169,14 +169,15 @@ def matrix_power(x: Tensor, n: int) -> Tensor:
 
 @op
 def diff(a: Numeric, n: int = 1, axis: int = -1) -> Tensor:
-    """The differences of neighbours along an axis, n times over.
+    """The differences of neighbours along an axis, n times over; of bools, where they differ.
 
     Gradient: dx_i = g_(i-1) - g_i.
     """
     (place,) = normalize_axis(axis, a.data.ndim)
     before = (slice(None),) * place
     for _ in range(n):
-        a = a[(*before, slice(1, None))] - a[(*before, slice(None, -1))]
+        right, left = a[(*before, slice(1, None))], a[(*before, slice(None, -1))]
+        a = right - left if a.data.dtype.kind != "b" else record(right.data != left.data)
     return a
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from picodl import config
-from picodl.ops.core import op
+from picodl.ops.core import cast, op
 from picodl.ops.indexing import where
 from picodl.ops.shape import expand_dims, squeeze
 from picodl.tensor import Tensor
@@ -36,7 +36,7 @@ def map_coordinates(
     fill_mode: str = "constant",
     fill_value: float = 0.0,
 ) -> Tensor:
-    """The values of an array at fractional places.
+    """The values of an array at fractional places; of integers as floats.
 
     Args:
         inputs: the array.
@@ -57,7 +57,8 @@ def map_coordinates(
             f"{inputs.data.shape}; received {coordinates.data.shape}."
         )
     rows = [coordinates[i] for i in range(inputs.data.ndim)]
-    return _sample(inputs, (), rows, order, fill_mode, fill_value)
+    y = _sample(inputs, (), rows, order, fill_mode, fill_value)
+    return cast(y, inputs.data.dtype)
 
 
 def _sample(
@@ -166,4 +167,4 @@ def affine_transform(
     order = 0 if interpolation == "nearest" else 1
     y = _sample(x, lead, places, order, fill_mode, fill_value)
     y = y if channels == -1 else y.transpose(0, 3, 1, 2)
-    return y if batched else squeeze(y, 0)
+    return cast(y if batched else squeeze(y, 0), images.data.dtype)

@@ -25,7 +25,7 @@ def _scipy(name: str) -> Callable[..., Any]:
 
 
 def _special(name: str) -> Callable[..., Any]:
-    return lambda *args: _scipy(name)(*args)
+    return lambda a: _scipy(name)(a).astype(a.dtype, copy=False)  # scipy has no float16
 
 
 _ROOT = 2 / math.sqrt(math.pi)
@@ -109,6 +109,7 @@ def gammainc(x1: Tensor, x2: Tensor) -> Tensor:
     Gradient: dx2 = g * x2^(x1 - 1) exp(-x2) / gamma(x1).
     """
     y = _scipy("gammainc")(x1.data, x2.data)
+    y = y.astype(np.result_type(x1.data, x2.data), copy=False)
 
     def backward(g: Any) -> Any:
         if x1.requires_grad:

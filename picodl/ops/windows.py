@@ -58,11 +58,12 @@ def pads_of(
     """
     if not isinstance(padding, str):
         return tuple((int(a), int(b)) for a, b in padding)
-    if padding == "valid":
+    name = padding.lower()
+    if name == "valid":
         return ((0, 0),) * len(sizes)
-    if padding == "causal":
+    if name == "causal":
         return tuple((extent(k, d) - 1, 0) for k, d in zip(kernel, dilation, strict=True))
-    if padding != "same":
+    if name != "same":
         raise ValueError(f'padding must be "valid", "same" or "causal"; received {padding!r}.')
     pads = []
     for n, k, s, d in zip(sizes, kernel, strides, dilation, strict=True):
