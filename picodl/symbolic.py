@@ -121,7 +121,7 @@ class Step:
         self.outputs: Any = None
 
     def give(self, specs: Any) -> Any:
-        """Make the Symbols of the results from a structure of Specs, or of Symbols like them."""
+        """Make the Symbols of the results from a structure of leaves with a shape and a dtype."""
         leaves = [
             Symbol(s.shape, s.dtype, f"{self.name}:{i}" if i else self.name, self, i)
             if isinstance(s, (Spec, Symbol))

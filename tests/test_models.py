@@ -594,3 +594,11 @@ def test_compute_loss_need_not_take_training() -> None:
     model.fit(X, Y, verbose=0, validation_data=(X, Y))
     for loss, mse in (model.evaluate(X, Y, verbose=0), model.test_on_batch(X, Y)):
         assert loss == pytest.approx(2 * mse, rel=1e-5)
+
+
+def test_the_shape_of_the_outputs_by_keyword() -> None:
+    assert functional().compute_output_shape(input_shape=(4, 6)) == (4, 3)
+    model = Sequential([layers.Dense(2)])
+    model.add(layers.Dense(3), rebuild=True)
+    assert model.compute_output_shape(input_shape=(4, 6)) == (4, 3)
+    assert (model.run_eagerly, model.jit_compile, model.steps_per_execution) == (False, "auto", 1)

@@ -47,8 +47,8 @@ class Sequential(Model):
 
     # ---------------------------------------------------------------- changing
 
-    def add(self, layer: Any) -> None:
-        """Append a layer."""
+    def add(self, layer: Any, rebuild: bool = True) -> None:
+        """Append a layer; `rebuild` is accepted, as building again costs nothing."""
         self._append(layer)
         self._connect()
 
