@@ -602,3 +602,23 @@ def test_the_shape_of_the_outputs_by_keyword() -> None:
     model.add(layers.Dense(3), rebuild=True)
     assert model.compute_output_shape(input_shape=(4, 6)) == (4, 3)
     assert (model.run_eagerly, model.jit_compile, model.steps_per_execution) == (False, "auto", 1)
+
+
+def test_losses_and_metrics_in_the_structure_of_the_outputs() -> None:
+    x = Input((6,))
+    one = {"use_bias": False, "kernel_initializer": "ones"}
+    parts = [layers.Dense(1, **one)(x) for _ in range(3)]
+    model = Model(x, {"a": parts[0], "b": {"c": parts[1], "d": [parts[2]]}})
+    y = X.sum(1, keepdims=True) + 2
+    model.compile(
+        "sgd",
+        loss={"a": "mse", "b": {"c": ["mae"], "d": [None]}},
+        metrics={"a": ["mse", "mae"], "b": {"d": ["mse"]}},
+    )
+    targets = {"a": y, "b": {"c": y, "d": [y]}}
+    found = model.evaluate(X, targets, verbose=0, return_dict=True)
+    expected = {"loss": 6, "a_loss": 4, "b/c_loss": 2, "a_mse": 4, "a_mae": 2, "b/d/0_mse": 4}
+    assert found == pytest.approx(expected, rel=1e-5)
+    model.compile("sgd", loss={"a": "mse", "b": ["mse"]})
+    with pytest.raises(ValueError, match="must have the structure of the outputs"):
+        model.evaluate(X, targets, verbose=0)
