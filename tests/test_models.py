@@ -465,6 +465,18 @@ def test_sequential_takes_what_its_first_layer_takes() -> None:
         Sequential()(X)
 
 
+def test_sequential_takes_its_array_in_a_list_or_dict() -> None:
+    model = Sequential([Input((6,), name="x"), layers.Dense(1)])
+    model.compile("sgd", loss="mse")
+    expected = model.predict(X, verbose=0)
+    for data in ([X], (X,), {"x": X}):
+        same(model.predict(data, verbose=0), expected)
+        model.evaluate(data, [Y], verbose=0)
+    model.fit([X], [Y], verbose=0, validation_data=[X, Y])
+    with pytest.raises(ValueError, match="has 1 inputs .* received 2"):
+        model([X, X])
+
+
 def test_sequential_runs_layers_that_cannot_tell_their_shapes() -> None:
     class Closed(layers.Layer):
         def call(self, x: Any) -> Any:

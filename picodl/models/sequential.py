@@ -175,8 +175,11 @@ class Sequential(Model):
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         """The layers applied one after the other."""
         x, graph = inputs, self._graph
-        if graph is not None and x is not None and x.shape[1:] != graph.plain_shape:
-            x = graph._fitted(0, x)
+        if graph is not None and x is not None:
+            if not hasattr(x, "shape"):  # in a list or dict
+                (x,) = graph._arranged(x)
+            elif x.shape[1:] != graph.plain_shape:
+                x = graph._fitted(0, x)
         for layer in chain(self._layers) if thread.folding else self._layers:
             x = layer(x)
         return x
