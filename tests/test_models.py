@@ -473,7 +473,7 @@ def test_sequential_takes_its_array_in_a_list_or_dict() -> None:
         same(model.predict(data, verbose=0), expected)
         model.evaluate(data, [Y], verbose=0)
     model.fit([X], [Y], verbose=0, validation_data=[X, Y])
-    with pytest.raises(ValueError, match="has 1 inputs .* received 2"):
+    with pytest.raises(ValueError, match=r"has 1 inputs .* received 2"):
         model([X, X])
 
 
