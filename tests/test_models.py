@@ -465,6 +465,18 @@ def test_sequential_takes_what_its_first_layer_takes() -> None:
         Sequential()(X)
 
 
+def test_sequential_takes_its_array_in_a_list_or_dict() -> None:
+    model = Sequential([Input((6,), name="x"), layers.Dense(1)])
+    model.compile("sgd", loss="mse")
+    expected = model.predict(X, verbose=0)
+    for data in ([X], (X,), {"x": X}):
+        same(model.predict(data, verbose=0), expected)
+        model.evaluate(data, [Y], verbose=0)
+    model.fit([X], [Y], verbose=0, validation_data=[X, Y])
+    with pytest.raises(ValueError, match=r"has 1 inputs .* received 2"):
+        model([X, X])
+
+
 def test_sequential_runs_layers_that_cannot_tell_their_shapes() -> None:
     class Closed(layers.Layer):
         def call(self, x: Any) -> Any:
@@ -615,3 +627,31 @@ def test_sequential_leaves_the_sizes_to_its_layers(tmp_path):
             again(np.ones((2, 5, 4), "f"))
         with pytest.raises(ValueError, match=r"expects shape \(None, 5, 3\)"):
             again(np.ones((2, 3), "f"))
+
+
+def test_the_shape_of_the_outputs_by_keyword() -> None:
+    assert functional().compute_output_shape(input_shape=(4, 6)) == (4, 3)
+    model = Sequential([layers.Dense(2)])
+    model.add(layers.Dense(3), rebuild=True)
+    assert model.compute_output_shape(input_shape=(4, 6)) == (4, 3)
+    assert (model.run_eagerly, model.jit_compile, model.steps_per_execution) == (False, "auto", 1)
+
+
+def test_losses_and_metrics_in_the_structure_of_the_outputs() -> None:
+    x = Input((6,))
+    one = {"use_bias": False, "kernel_initializer": "ones"}
+    parts = [layers.Dense(1, **one)(x) for _ in range(3)]
+    model = Model(x, {"a": parts[0], "b": {"c": parts[1], "d": [parts[2]]}})
+    y = X.sum(1, keepdims=True) + 2
+    model.compile(
+        "sgd",
+        loss={"a": "mse", "b": {"c": ["mae"], "d": [None]}},
+        metrics={"a": ["mse", "mae"], "b": {"d": ["mse"]}},
+    )
+    targets = {"a": y, "b": {"c": y, "d": [y]}}
+    found = model.evaluate(X, targets, verbose=0, return_dict=True)
+    expected = {"loss": 6, "a_loss": 4, "b/c_loss": 2, "a_mse": 4, "a_mae": 2, "b/d/0_mse": 4}
+    assert found == pytest.approx(expected, rel=1e-5)
+    model.compile("sgd", loss={"a": "mse", "b": ["mse"]})
+    with pytest.raises(ValueError, match="must have the structure of the outputs"):
+        model.evaluate(X, targets, verbose=0)

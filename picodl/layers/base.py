@@ -383,6 +383,8 @@ class Layer(DescribedModule):
         The default tries the layer out on small arrays of zeros; nothing is recorded, and states
         and random generators are put back.
         """
+        if not args and "input_shape" in kwargs:
+            args = (kwargs["input_shape"],)
         symbols = map_shapes(lambda s: Symbol(s, self._dtype.name), args)
         if not self.built:
             self._build_for(CallSignature.of(type(self)), symbols, {})

@@ -223,9 +223,10 @@ def _by_output(
 
 def _loss_lists(given: Any, y_pred: Any, names: list[str]) -> list[list[Any]]:
     """The losses of each output, from what `_by_output` takes with lists for single outputs."""
-    by_name = isinstance(given, dict) and all(name in names for name in given)
     by_place = isinstance(given, (list, tuple)) and len(given) == len(names)
-    if by_name:
+    if isinstance(given, dict) and isinstance(y_pred, dict) and set(given) <= set(y_pred):
+        entries = _along(given, y_pred)
+    elif isinstance(given, dict) and all(name in names for name in given):
         entries = [given.get(name) for name in names]
     else:
         entries = given if by_place else _by_output(given, y_pred, names, "loss", spread=True)
@@ -237,6 +238,8 @@ def _metric_lists(given: Any, y_pred: Any, names: list[str]) -> list[list[Any]]:
     count = len(names)
     if given is None:
         return [[] for _ in names]
+    if isinstance(given, dict) and isinstance(y_pred, dict) and set(given) <= set(y_pred):
+        return [_as_list(entry) for entry in _along(given, y_pred)]
     if isinstance(given, dict):
         for name in given:
             if name not in names:
@@ -255,6 +258,24 @@ def _metric_lists(given: Any, y_pred: Any, names: list[str]) -> list[list[Any]]:
             "a dict by output name."
         )
     return [_as_list(entry) for entry in entries]
+
+
+def _along(given: Any, y_pred: Any) -> list[Any]:
+    """What stands in a structure at the place of each output; lists at single outputs stay."""
+    if not tree.is_nested(y_pred):
+        return [given]
+    if given is None:
+        return [None] * len(tree.flatten(y_pred))
+    if isinstance(y_pred, dict) and isinstance(given, dict) and set(given) <= set(y_pred):
+        pairs = [(given.get(key), y_pred[key]) for key in sorted(y_pred)]
+    elif isinstance(given, (list, tuple)) and len(given) == len(y_pred):
+        pairs = list(zip(given, y_pred, strict=True))
+    else:
+        raise ValueError(
+            f"Losses and metrics must have the structure of the outputs; received {given!r} for "
+            f"{tree.map_structure(shape_text, y_pred)}."
+        )
+    return [entry for pair in pairs for entry in _along(*pair)]
 
 
 def _as_list(entry: Any) -> list[Any]:

@@ -177,7 +177,8 @@ class Model(Trainer):
         if self._graph is None:
             return super().compute_output_shape(*args, **kwargs)
         like = tree.flatten(self._graph.inputs)
-        shapes = [args[0]] if len(like) == 1 else list(_shapes_in(args[0]))
+        given = args[0] if args else kwargs["input_shape"]
+        shapes = [given] if len(like) == 1 else list(_shapes_in(given))
         symbols = [symbolic.Symbol(as_shape(s), i.dtype) for s, i in zip(shapes, like, strict=True)]
         packed = tree.pack_sequence_as(self._graph.inputs, symbols)
         return tree.map_structure(lambda spec: spec.shape, self._graph.specs(packed))

@@ -47,8 +47,8 @@ class Sequential(Model):
 
     # ---------------------------------------------------------------- changing
 
-    def add(self, layer: Any) -> None:
-        """Append a layer."""
+    def add(self, layer: Any, rebuild: bool = True) -> None:
+        """Append a layer; `rebuild` is accepted, as building again costs nothing."""
         self._append(layer)
         self._connect()
 
@@ -175,8 +175,11 @@ class Sequential(Model):
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         """The layers applied one after the other."""
         x, graph = inputs, self._graph
-        if graph is not None and x is not None and x.ndim != len(graph.sources[0].batch_shape):
-            x = graph._fitted(0, x)
+        if graph is not None and x is not None:
+            if not hasattr(x, "shape"):  # in a list or dict
+                (x,) = graph._arranged(x)
+            elif x.ndim != len(graph.sources[0].batch_shape):
+                x = graph._fitted(0, x)
         for layer in chain(self._layers) if thread.folding else self._layers:
             x = layer(x)
         return x

@@ -40,7 +40,9 @@ class Steps(Layer):
     computes = False
     accepts_strings = True  # passed on to the layers, which say whether they do
 
-    compiled = False
+    compiled = run_eagerly = False
+    jit_compile: Any = "auto"
+    steps_per_execution = 1
     _compiled_loss: CompiledLoss | None = None
     _compiled_metrics: CompiledMetrics | None = None
     _regularized: deque[Any] | None = None  # parameters with a penalty; None: to be looked for

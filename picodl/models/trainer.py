@@ -231,11 +231,11 @@ class Trainer(Steps):
         if data is None:
             return None
         steps = batches.check_whole("validation_steps", steps)
-        parts = data if isinstance(data, tuple) else (data,)
-        if isinstance(data, tuple) and len(data) not in (1, 2, 3):
+        parts = tuple(data) if isinstance(data, (tuple, list)) else (data,)
+        if len(parts) not in (1, 2, 3):
             raise ValueError(
                 "validation_data is (x,), (x, y) or (x, y, sample_weight), or an iterable of "
-                f"batches; received a tuple of {len(data)}."
+                f"batches; received a {type(data).__name__} of {len(data)}."
             )
         try:
             return batches.make_batches(

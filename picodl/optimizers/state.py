@@ -61,9 +61,17 @@ class State:
         shape: Sequence[int] = (),
         initializer: Any = "zeros",
         dtype: Any = None,
+        aggregation: str = "none",
+        layout: Any = None,
         name: str | None = None,
     ) -> Parameter:
-        """A variable that is saved with the optimizer."""
+        """A variable that is saved with the optimizer.
+
+        Args:
+            shape, initializer, dtype: of its values.
+            aggregation, layout: accepted, as there is one process only.
+            name: the last part of its path.
+        """
         value = initializers.get(initializer)(tuple(shape), dtype)
         variable = self._own_variable(value, name or "variable", dtype)
         self._own_variables.append(variable)
@@ -75,7 +83,8 @@ class State:
         """A variable of the shape and dtype of another, named after it."""
         data = reference_variable.data
         path = getattr(reference_variable, "path", "parameter").replace("/", "_")
-        return self.add_variable(data.shape, initializer, data.dtype, f"{path}_{name or 'slot'}")
+        name = f"{path}_{name or 'slot'}"
+        return self.add_variable(data.shape, initializer, data.dtype, name=name)
 
     def assign(self, variable: Any, value: Any) -> None:
         """Set a variable's values in place."""
@@ -191,10 +200,10 @@ class State:
             if self.ema_overwrite_frequency and step % self.ema_overwrite_frequency == 0:
                 run.values[...] = average
 
-    def finalize_variable_values(self, trainable_variables: Iterable[Any] | None = None) -> None:
+    def finalize_variable_values(self, var_list: Iterable[Any] | None = None) -> None:
         """Set the weights to their moving averages, with use_ema; called at the end of fit."""
         if self.use_ema:
-            for parameter, average in self._averages(trainable_variables):
+            for parameter, average in self._averages(var_list):
                 parameter.data[...] = average.data
 
     def swap_averages(self, variables: Iterable[Any] | None = None) -> None:

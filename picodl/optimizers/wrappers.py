@@ -109,9 +109,9 @@ class LossScaleOptimizer(Optimizer):
         if flag:
             self.inner_optimizer.use_ema = flag
 
-    def finalize_variable_values(self, trainable_variables: Iterable[Any] | None = None) -> None:
+    def finalize_variable_values(self, var_list: Iterable[Any] | None = None) -> None:
         """See `Optimizer`."""
-        self.inner_optimizer.finalize_variable_values(trainable_variables)
+        self.inner_optimizer.finalize_variable_values(var_list)
 
     def swap_averages(self, variables: Iterable[Any] | None = None) -> None:
         """See `Optimizer`."""
@@ -319,9 +319,9 @@ class MultiOptimizer(Optimizer):
             if part.use_ema:
                 part.swap_averages(given)
 
-    def finalize_variable_values(self, trainable_variables: Iterable[Any] | None = None) -> None:
+    def finalize_variable_values(self, var_list: Iterable[Any] | None = None) -> None:
         """See `Optimizer`."""
-        given = None if trainable_variables is None else list(trainable_variables)
+        given = None if var_list is None else list(var_list)
         for part in self.optimizers:
             part.finalize_variable_values(given)
 

@@ -88,9 +88,11 @@ def _children(module: Module) -> Iterator[tuple[str, Module]]:
 
 
 def _is_graph(module: Module) -> bool:
-    """Whether it is a Sequential or functional model: their layers come before all attributes."""
-    is_list = any(cls.__name__ == "Sequential" for cls in type(module).__mro__)
-    return is_list or getattr(module, "_graph", None) is not None
+    """Whether it is a Sequential model or one of symbols, of whatever class: their layers come
+    before all attributes."""
+    if getattr(module, "_graph", None) is not None:
+        return True
+    return any(cls.__name__ == "Sequential" for cls in type(module).__mro__)
 
 
 def _named(name: str, part: Any) -> Iterator[tuple[str, Module]]:
