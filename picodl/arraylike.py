@@ -85,25 +85,25 @@ class Operators:
         return ops().round(self, ndigits or 0)
 
     def __invert__(self) -> Any:
-        return ops().logical_not(self)
+        return ops().bitwise_not(self)
 
     def __and__(self, other: Any) -> Any:
-        return ops().logical_and(self, other)
+        return ops().bitwise_and(self, other)
 
     def __rand__(self, other: Any) -> Any:
-        return ops().logical_and(other, self)
+        return ops().bitwise_and(other, self)
 
     def __or__(self, other: Any) -> Any:
-        return ops().logical_or(self, other)
+        return ops().bitwise_or(self, other)
 
     def __ror__(self, other: Any) -> Any:
-        return ops().logical_or(other, self)
+        return ops().bitwise_or(other, self)
 
     def __xor__(self, other: Any) -> Any:
-        return ops().logical_xor(self, other)
+        return ops().bitwise_xor(self, other)
 
     def __rxor__(self, other: Any) -> Any:
-        return ops().logical_xor(other, self)
+        return ops().bitwise_xor(other, self)
 
     def __getitem__(self, key: Any) -> Any:
         return ops().get_item(self, key)

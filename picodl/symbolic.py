@@ -23,6 +23,7 @@ _creation = itertools.count(1)
 # sizes that stand in for None while an op is tried out: pairs, apart so that windows and strides do
 # not make them equal, the later ones for large windows and for what must be divided
 _TRIAL_SIZES = ((2, 7), (16, 49), (64, 193), (48, 240))
+_MOST_TRIALS = 32  # with axes of size 1: what can never fit is to be told soon
 
 
 class Symbol(Operators):
@@ -223,8 +224,9 @@ def _trials(symbols: list[Symbol]) -> Iterator[tuple[int, int, Any]]:
     size does that is to meet one of a known size."""
     yield from ((small, large, ()) for small, large in _TRIAL_SIZES)
     unknown = {(id(s), i): None for s in symbols for i, n in enumerate(s.shape) if n is None}
-    for number in range(1, min(len(unknown), 4) + 1):
-        yield from ((*_TRIAL_SIZES[0], ones) for ones in itertools.combinations(unknown, number))
+    choices = (itertools.combinations(unknown, n) for n in range(1, len(unknown) + 1))
+    for ones in itertools.islice(itertools.chain.from_iterable(choices), _MOST_TRIALS):
+        yield (*_TRIAL_SIZES[0], ones)
 
 
 def _trial(function: Any, args: Any, kwargs: Any, size: int, ones: Any, fills: Any) -> Any:

@@ -264,3 +264,16 @@ def test_variables_of_names_integers_and_returned_values():
     new = v.assign([[1, 2, 3], [4, 5, 6]])
     assert new.dtype == np.float32
     np.testing.assert_array_equal(new, v.numpy())
+
+
+def test_bits_and_truth_go_by_numpys_operators() -> None:
+    a, b = np.array([5, 6]), np.array([3, 3])
+    for x in (Tensor(a), Tensor(a > 5)):
+        other = b if x.dtype.kind == "i" else b > 2
+        np.testing.assert_array_equal(~x, ~x.data)
+        np.testing.assert_array_equal(x & other, x.data & other)
+        np.testing.assert_array_equal(other | x, other | x.data)
+        np.testing.assert_array_equal(x ^ other, x.data ^ other)
+        assert (x & other).dtype == x.dtype
+    with pytest.raises(TypeError, match="integers and bools"):
+        ~leaf([1.0])

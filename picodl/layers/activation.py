@@ -18,9 +18,6 @@ class _Elementwise(Layer):
     built = True
     supports_masking = True
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
 

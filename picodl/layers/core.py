@@ -147,9 +147,6 @@ class Identity(Layer):
     built = True
     supports_masking = True
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-
     def call(self, inputs: Any) -> Any:
         return inputs
 
