@@ -423,3 +423,10 @@ def test_sequential_leaves_the_sizes_to_its_layers(tmp_path):
             again(np.ones((2, 5, 4), "f"))
         with pytest.raises(ValueError, match=r"expects shape \(None, 5, 3\)"):
             again(np.ones((2, 3), "f"))
+
+
+@pytest.mark.parametrize("also", [{"shape": (3,)}, {"batch_size": 4}])
+def test_an_input_is_told_its_batch_size_once(also):
+    with pytest.raises(ValueError, match="pass batch_shape alone"):
+        Input(batch_shape=(2, 3), **also)
+    assert Input((3,), batch_size=2).shape == Input(batch_shape=(2, 3)).shape == (2, 3)

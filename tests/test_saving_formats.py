@@ -368,3 +368,28 @@ def test_arrays_of_the_other_byte_order_are_read_by_value(dtype, tmp_path):
     model.load_weights(tmp_path / "w.npz")
     np.testing.assert_array_equal(model.get_weights()[0], [[0, 1], [2, 3]])
     np.testing.assert_array_equal(model.get_weights()[1], [1, 1])
+
+
+def same_shape(shape):
+    return shape
+
+
+def first_mask(inputs, mask):
+    return mask
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"mask": first_mask}, {"mask": np.ones((2, 8), bool)}, {"output_shape": same_shape},
+     {"output_shape": (8,)}],
+)  # fmt: skip
+def test_a_lambda_keeps_its_mask_and_its_output_shape(options, tmp_path):
+    x = P.Input((8,))
+    model = P.Model(x, layers.Lambda(twice, name="l", **options)(x))
+    model.save(tmp_path / "x.keras")
+    own = {f.__name__: f for f in (twice, first_mask, same_shape)}
+    layer = saving.load_model(tmp_path / "x.keras", custom_objects=own).layers[-1]
+    for key in ("mask", "output_shape"):
+        wanted, found = options.get(key), getattr(layer, key)
+        assert np.array_equal(wanted, found) if key == "mask" else wanted == found
+    assert layer.supports_masking == ("mask" in options)
