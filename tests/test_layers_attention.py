@@ -379,3 +379,24 @@ def test_queries_of_many_heads_start_as_large_as_a_dense_layers():
     layer = layers.MultiHeadAttention(8, 16, kernel_initializer="lecun_normal")
     layer.build((None, 10, 32), (None, 10, 32))
     assert layer.weights[0].data.std() == pytest.approx(32**-0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_masks_and_windows_hold_along_the_chosen_axis(axis):
+    x = rng.normal(size=(2, 3, 5, 8)).astype("float32")
+    steps, others = x.shape[axis], x.shape[3 - axis]
+    keep = rng.random((2, steps)) < 0.6
+    keep[0] = False  # nothing to look at
+    both = np.stack([keep] * others, 3 - axis)
+    layer = layers.MultiHeadAttention(2, 4, attention_axes=axis, sliding_window=2)
+    y = layer(x, x, value_mask=keep, use_causal_mask=True)
+    np.testing.assert_array_equal(y, layer(x, x, key_mask=both, use_causal_mask=True))
+    alone = layers.MultiHeadAttention(2, 4, sliding_window=2)
+    alone.build((2, steps, 8), (2, steps, 8))
+    alone.set_weights(layer.get_weights())
+    for i in range(others):
+        part = x.take(i, 3 - axis)
+        expected = alone(part, part, value_mask=keep, use_causal_mask=True)
+        np.testing.assert_allclose(y.numpy().take(i, 3 - axis), expected, atol=1e-6)
+    with pytest.raises(ValueError, match=r"expects masks of shape \(2, 3, 5\)"):
+        layer(x, x, value_mask=np.ones((2, 4), bool))

@@ -655,3 +655,10 @@ def test_losses_and_metrics_in_the_structure_of_the_outputs() -> None:
     model.compile("sgd", loss={"a": "mse", "b": ["mse"]})
     with pytest.raises(ValueError, match="must have the structure of the outputs"):
         model.evaluate(X, targets, verbose=0)
+
+
+@pytest.mark.parametrize("also", [{"shape": (3,)}, {"batch_size": 4}])
+def test_an_input_is_told_its_batch_size_once(also):
+    with pytest.raises(ValueError, match="pass batch_shape alone"):
+        Input(batch_shape=(2, 3), **also)
+    assert Input((3,), batch_size=2).shape == Input(batch_shape=(2, 3)).shape == (2, 3)

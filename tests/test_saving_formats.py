@@ -399,3 +399,28 @@ def test_attributes_of_a_functional_subclass_do_not_change_its_files(tmp_path):
     with pytest.warns(UserWarning, match="decoder"):
         a.load_weights(tmp_path / "y.weights.h5", skip_mismatch=True)
     np.testing.assert_array_equal(a(X[:, :4]).data, plain(X[:, :4]).data)
+
+
+def same_shape(shape):
+    return shape
+
+
+def first_mask(inputs, mask):
+    return mask
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"mask": first_mask}, {"mask": np.ones((2, 8), bool)}, {"output_shape": same_shape},
+     {"output_shape": (8,)}],
+)  # fmt: skip
+def test_a_lambda_keeps_its_mask_and_its_output_shape(options, tmp_path):
+    x = P.Input((8,))
+    model = P.Model(x, layers.Lambda(twice, name="l", **options)(x))
+    model.save(tmp_path / "x.keras")
+    own = {f.__name__: f for f in (twice, first_mask, same_shape)}
+    layer = saving.load_model(tmp_path / "x.keras", custom_objects=own).layers[-1]
+    for key in ("mask", "output_shape"):
+        wanted, found = options.get(key), getattr(layer, key)
+        assert np.array_equal(wanted, found) if key == "mask" else wanted == found
+    assert layer.supports_masking == ("mask" in options)

@@ -10,7 +10,6 @@ from picodl import ops
 from picodl.config import thread
 from picodl.layers.checks import positive_integer
 from picodl.layers.head_attention import HeadAttention
-from picodl.ops.attention import causal_mask
 from picodl.typing import Config, Shape
 
 
@@ -148,8 +147,9 @@ class MultiHeadAttention(HeadAttention):
             )  # fmt: skip
             y, scores = self._attend(q, k, v, mask, scale, return_attention_scores, training)
         else:
+            masks = (query_mask, value_mask, key_mask)
             y, scores = self._attend_over_axes(
-                q, k, v, attention_mask, use_causal_mask, scale, return_attention_scores, training
+                q, k, v, masks, attention_mask, use_causal_mask, scale, training
             )
         if self.use_gate:
             y = y * self.gate_dense(query)
@@ -165,10 +165,10 @@ class MultiHeadAttention(HeadAttention):
         q: Any,
         k: Any,
         v: Any,
-        mask: Any,
+        masks: tuple[Any, Any, Any],
+        attention_mask: Any,
         causal: bool,
         scale: float,
-        with_scores: bool,
         training: bool,
     ) -> tuple[Any, Any]:
         """Attention for inputs of any rank: the other axes join the batch."""
@@ -179,31 +179,44 @@ class MultiHeadAttention(HeadAttention):
         order = [*others, *axes, rank - 1, rank]
 
         def joined(x: Any) -> Any:
-            x = ops.transpose(x, order)
+            x = ops.transpose(x, order[: len(x.shape)])
             outside, inside = x.shape[: len(others)], x.shape[len(others) : rank - 1]
             return ops.reshape(
                 x, (int(np.prod(outside)), int(np.prod(inside)), *x.shape[rank - 1 :])
             )
 
-        flat = [joined(x) for x in (q, k, v)]
-        parts = []
-        if mask is not None:
+        def spread(mask: Any, x: Any) -> Any:
+            """A mask of the places, or of those along the only axis that is attended over."""
+            places = tuple(x.shape[: rank - 1])
+            if mask is None:
+                return None
             mask = np.asarray(mask).astype(bool)
-            mask = np.broadcast_to(
-                mask.reshape(mask.shape[0], -1, flat[0].shape[1], flat[1].shape[1]),
-                (q.shape[0], flat[0].shape[0] // q.shape[0], flat[0].shape[1], flat[1].shape[1]),
-            )
-            parts.append(mask.reshape(flat[0].shape[0], 1, *mask.shape[2:]))
-        if causal:
-            parts.append(causal_mask(flat[0].shape[1], flat[1].shape[1])[None, None])
-        whole = None if not parts else parts[0] if len(parts) == 1 else parts[0] & parts[1]
-        y, scores = self._attend(flat[0], flat[1], flat[2], whole, scale, with_scores, training)
+            if len(axes) == 1 and mask.shape == (places[0], places[axes[0]]):
+                aligned = [n if a in (0, *axes) else 1 for a, n in enumerate(places)]
+                mask = np.broadcast_to(mask.reshape(aligned), places)
+            if mask.shape != places:
+                raise ValueError(
+                    f'MultiHeadAttention layer "{self.name}" expects masks of shape {places}, or '
+                    f"(batch, T) with one attention axis, but received {mask.shape}."
+                )
+            return joined(mask)
+
+        flat = [joined(x) for x in (q, k, v)]
+        batch, queries, keys = flat[0].shape[0], flat[0].shape[1], flat[1].shape[1]
+        if attention_mask is not None:
+            mask = np.asarray(attention_mask).astype(bool)
+            mask = mask.reshape(mask.shape[0], -1, queries, keys)
+            mask = np.broadcast_to(mask, (q.shape[0], batch // q.shape[0], queries, keys))
+            attention_mask = mask.reshape(batch, 1, queries, keys)
+        of_query, of_value, of_key = (spread(m, x) for m, x in zip(masks, (q, v, k), strict=True))
+        whole = self._mask(flat[0], flat[1], of_query, of_value, of_key, attention_mask, causal)
+        # scores in any case: with them a query that may look at nothing gives 0, as in Keras
+        y, scores = self._attend(flat[0], flat[1], flat[2], whole, scale, True, training)
         sizes = [q.shape[a] for a in order[: rank - 1]]
         y = ops.reshape(y, (*sizes, *y.shape[2:]))
         back = sorted(range(len(order)), key=order.__getitem__)
-        if with_scores:
-            attended = [x.shape[a] for x in (q, k) for a in axes]
-            scores = ops.reshape(scores, (*sizes[: len(others)], self.num_heads, *attended))
+        attended = [x.shape[a] for x in (q, k) for a in axes]
+        scores = ops.reshape(scores, (*sizes[: len(others)], self.num_heads, *attended))
         return ops.transpose(y, back), scores
 
     def compute_output_shape(

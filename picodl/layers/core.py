@@ -55,8 +55,10 @@ class InputLayer(Layer):
                     f'Input "{self.name}": the shape is a tuple, such as ({given!r},); received '
                     f"{given!r}."
                 )
-        if shape is not None and batch_shape is not None:
-            raise ValueError(f'Input "{self.name}": pass shape or batch_shape, not both.')
+        if batch_shape is not None and (shape is not None or batch_size is not None):
+            raise ValueError(
+                f'Input "{self.name}": pass batch_shape alone, or shape with or without batch_size.'
+            )
         if shape is None and batch_shape is None:
             raise ValueError(f'Input "{self.name}" needs a shape, such as Input((28, 28, 1)).')
         whole = as_shape(batch_shape) if batch_shape is not None else (batch_size, *as_shape(shape))
@@ -210,7 +212,7 @@ class Lambda(Layer):
                 f"{type(function).__name__} {function!r}."
             )
         self.function = function
-        self.output_shape = output_shape
+        self.output_shape = as_shape(output_shape)
         self.mask = mask
         self.supports_masking = mask is not None
         self.arguments = dict(arguments or {})
@@ -230,7 +232,7 @@ class Lambda(Layer):
         if callable(self.output_shape):
             return tuple(self.output_shape(input_shape))
         first = input_shape if isinstance(input_shape, tuple) else next(iter(input_shape))
-        return (first[0], *as_shape(self.output_shape))
+        return (first[0], *self.output_shape)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         if self.output_shape is None:
@@ -240,11 +242,16 @@ class Lambda(Layer):
     def get_config(self) -> Config:
         from picodl.saving import serialization
 
+        optional = {"output_shape": self.output_shape, "mask": self.mask}
         return {
             **super().get_config(),
             "function": serialization.serialize_keras_object(self.function),
             "arguments": self.arguments,
-            **({} if self.output_shape is None else {"output_shape": self.output_shape}),
+            **{
+                key: serialization.serialize_keras_object(value)
+                for key, value in optional.items()
+                if value is not None
+            },
         }
 
     @classmethod
@@ -252,8 +259,7 @@ class Lambda(Layer):
         from picodl.saving import serialization
 
         function, name = config["function"], config.get("name")
-        written = function.get("class_name") if isinstance(function, dict) else None
-        if written == "__lambda__" or isinstance(function, (list, str)):  # code, in Keras's files
+        if _is_code(function) or isinstance(function, (list, str)):  # as in Keras's files
             function = serialization.registry.find_custom(name)
             if function is None:
                 raise ValueError(
@@ -264,7 +270,17 @@ class Lambda(Layer):
             function = serialization.deserialize_keras_object(function)
         code = ("function_type", "module", "output_shape_type", "output_shape_module")
         kept = {key: value for key, value in config.items() if key not in code}
+        for key in ("output_shape", "mask"):
+            value = kept.get(key)
+            if key == "output_shape" and _is_code(value):
+                del kept[key]  # it is found by trying the function out
+            elif isinstance(value, dict):
+                kept[key] = serialization.deserialize_keras_object(value)
         return cls(**{**kept, "function": function})
+
+
+def _is_code(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("class_name") == "__lambda__"
 
 
 class Wrapper(Layer):

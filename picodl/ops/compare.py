@@ -84,7 +84,9 @@ def lcm(x1: Array, x2: Array) -> Tensor:
 
 @op
 def bitwise_not(x: Array) -> Tensor:
-    """All bits turned, elementwise. Not differentiable."""
+    """All bits of integers or bools turned, elementwise. Not differentiable."""
+    if np.asarray(x).dtype.kind == "f":
+        raise TypeError(f"bitwise_not works on integers and bools; received {np.asarray(x).dtype}.")
     return record(np.invert(x))
 
 

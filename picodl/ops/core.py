@@ -119,10 +119,10 @@ def _explain(error: Exception, function: Callable[..., Any], args: Sequence[Any]
     """Note in numpy's error which op it was and the shapes it was given."""
     if not getattr(error, "__notes__", None):
         shapes = [
-            str(x.data.shape)
+            str(x.shape)
             for arg in args
             for x in (arg if isinstance(arg, list) else (arg,))
-            if isinstance(x, Tensor)
+            if isinstance(x, (Tensor, np.ndarray))
         ]
         error.add_note(f"in picodl.ops.{function.__name__} of shapes {', '.join(shapes)}")
 
