@@ -195,6 +195,9 @@ SYMBOLIC += [
     (lambda x: x + Symbol((3, 4), "float32"), (3, 4)),
     (lambda x: x + Symbol((5, None), "float32"), (5, 4)),
     (lambda x: Symbol((None, None, 4), "float32") * np.ones((6, 4), "f"), (None, 6, 4)),
+    (lambda x: ops.matmul(Symbol((None, None), "float32"), np.ones((4, 3), "f")), (None, 3)),
+    (lambda x: ops.unstack(Symbol((None, None), "float32"), 3, axis=1)[0], (None,)),
+    (lambda x: ops.vstack([x, Symbol((None, None), "float32")]), (None, 4)),
     # sizes that depend on the values
     (lambda x: ops.nonzero(x)[0], (None,)),
     (lambda x: ops.unique(x), (None,)),
