@@ -23,7 +23,7 @@ _creation = itertools.count(1)
 # sizes that stand in for None while an op is tried out: pairs, apart so that windows and strides do
 # not make them equal, the later ones for large windows and for what must be divided
 _TRIAL_SIZES = ((2, 7), (16, 49), (64, 193), (48, 240))
-_MOST_TRIALS = 32  # with axes of size 1: what can never fit is to be told soon
+_MOST_TRIALS = 24  # of each other kind: what can never fit is to be told soon
 
 
 class Symbol(Operators):
@@ -202,15 +202,16 @@ def infer(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
         ValueError: if it cannot run on such shapes; the message says which.
     """
     problem: Exception | None = None
-    for small, large, ones in _trials(symbols_in((args, kwargs))):
+    for small, large, fixed in _trials(args, kwargs):
         try:
-            first = _trial(function, args, kwargs, small, ones, (np.zeros, _units))
-            second = _trial(function, args, kwargs, large, ones, (_units, np.zeros))
+            first = _trial(function, args, kwargs, small, fixed, (np.zeros, _units))
+            second = _trial(function, args, kwargs, large, fixed, (_units, np.zeros))
         except (ValueError, IndexError) as error:
             problem = problem or error
             continue
-        if ones and any(1 in getattr(y, "shape", ()) for y in tree.flatten(first)):
-            continue  # it met no other size: no broadcasting
+        stretched = 1 in fixed.values()
+        if stretched and any(1 in getattr(y, "shape", ()) for y in tree.flatten(first)):
+            continue  # it met no other size
         return tree.map_structure(_spec, first, second)
     shapes = ", ".join(str(s.shape) for s in symbols_in((args, kwargs)))
     name = getattr(function, "name", None) or getattr(function, "__name__", str(function))
@@ -219,23 +220,31 @@ def infer(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     ) from problem
 
 
-def _trials(symbols: list[Symbol]) -> Iterator[tuple[int, int, Any]]:
-    """What to try: two sizes for None, and the axes that have size 1 instead, as an axis of unknown
-    size does that is to meet one of a known size."""
-    yield from ((small, large, ()) for small, large in _TRIAL_SIZES)
+def _trials(args: Any, kwargs: Any) -> Iterator[tuple[int, int, dict[Any, int]]]:
+    """What to try: two sizes for None, and axes of unknown size that have another one, because they
+    meet an axis of a known size: 1 to be stretched, or the same."""
+    yield from ((small, large, {}) for small, large in _TRIAL_SIZES)
+    leaves = tree.flatten((args, kwargs))
+    symbols = [x for x in leaves if isinstance(x, Symbol)]
     unknown = {(id(s), i): None for s in symbols for i, n in enumerate(s.shape) if n is None}
     choices = (itertools.combinations(unknown, n) for n in range(1, len(unknown) + 1))
-    for ones in itertools.islice(itertools.chain.from_iterable(choices), _MOST_TRIALS):
-        yield (*_TRIAL_SIZES[0], ones)
+    for places in itertools.islice(itertools.chain.from_iterable(choices), _MOST_TRIALS):
+        yield *_TRIAL_SIZES[0], dict.fromkeys(places, 1)
+    sizes = (n for x in leaves for n in getattr(x, "shape", (x,)) if type(n) is int)
+    known = {n: None for n in sizes if 1 < n < 4096}
+    for place, n in itertools.islice(itertools.product(unknown, known), _MOST_TRIALS):
+        yield *_TRIAL_SIZES[0], {place: n}
 
 
-def _trial(function: Any, args: Any, kwargs: Any, size: int, ones: Any, fills: Any) -> Any:
+def _trial(function: Any, args: Any, kwargs: Any, size: int, fixed: Any, fills: Any) -> Any:
     """What the function gives for arrays filled in one of two ways, the first it can take."""
 
     def run(fill: Any) -> Any:
         def values(symbol: Symbol) -> Tensor:
-            sizes = (1 if (id(symbol), i) in ones else size for i in range(len(symbol.shape)))
-            shape = tuple(m if n is None else n for m, n in zip(sizes, symbol.shape, strict=True))
+            shape = tuple(
+                fixed.get((id(symbol), i), size) if n is None else n
+                for i, n in enumerate(symbol.shape)
+            )
             return Tensor(fill(shape, symbol.dtype))
 
         return function(*substitute(args, values), **substitute(kwargs, values))

@@ -195,6 +195,9 @@ SYMBOLIC += [
     (lambda x: x + Symbol((3, 4), "float32"), (3, 4)),
     (lambda x: x + Symbol((5, None), "float32"), (5, 4)),
     (lambda x: Symbol((None, None, 4), "float32") * np.ones((6, 4), "f"), (None, 6, 4)),
+    (lambda x: ops.matmul(Symbol((None, None), "float32"), np.ones((4, 3), "f")), (None, 3)),
+    (lambda x: ops.unstack(Symbol((None, None), "float32"), 3, axis=1)[0], (None,)),
+    (lambda x: ops.vstack([x, Symbol((None, None), "float32")]), (None, 4)),
     # sizes that depend on the values
     (lambda x: ops.nonzero(x)[0], (None,)),
     (lambda x: ops.unique(x), (None,)),
@@ -281,6 +284,28 @@ def test_images_of_half_precision_stay_so():
     move = np.array([1, 0, 0.5, 0, 1, 0, 0, 0], "f")
     assert ops.image.affine_transform(x, move).dtype == np.float16
     assert ops.image.map_coordinates(x, np.zeros((3, 2), "f"), 1).dtype == np.float16
+
+
+def test_indices_and_array_are_broadcast_in_take_along_axis():
+    x, ids = np.arange(12.0).reshape(1, 1, 3, 4), np.array([0, 2, 2, 1]).reshape(1, 4, 1, 1)
+    expected = np.take_along_axis(x, ids, 2)
+    np.testing.assert_array_equal(ops.take_along_axis(x, ids, 2), expected)
+    assert expected.shape == (1, 4, 1, 4)
+    gradcheck(lambda a: ops.take_along_axis(a, ids, 2), x)
+
+
+def test_linspace_gives_the_steps_of_arrays():
+    start, stop = np.zeros((2, 3), "f"), np.arange(6, dtype="f").reshape(2, 3)
+    y, step = ops.linspace(start, stop, 5, retstep=True)
+    assert (y.shape, y.dtype, step.dtype) == ((5, 2, 3), np.float32, np.float32)
+    np.testing.assert_allclose(step, stop / 4)
+    y, step = ops.linspace(0, 1, 5, retstep=True)
+    assert step == 0.25
+
+
+def test_no_nan_is_like_another():
+    values, counts = ops.unique(np.array([np.nan, 1, np.nan, 1], "f"), return_counts=True)
+    assert np.isnan(values).tolist() == [False, True, True] and counts.tolist() == [2, 1, 1]
 
 
 def test_differences_of_bools_are_where_they_differ():

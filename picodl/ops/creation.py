@@ -114,7 +114,9 @@ def linspace(
     if not (start.requires_grad or stop.requires_grad):
         y, step = np.linspace(start.data, stop.data, num, endpoint, retstep=True, axis=axis)
         y = y.astype(dtype or np.result_type(start.data, stop.data))
-        return (record(y), float(step)) if retstep and not np.ndim(step) else record(y)
+        if not retstep:
+            return record(y)
+        return record(y), float(step) if np.ndim(step) == 0 else record(step.astype(y.dtype))
     t = np.linspace(0, 1, num, endpoint)
     t = t.reshape((-1,) + (1,) * np.broadcast(start.data, stop.data).ndim)
     t = t.astype(np.result_type(start.data, stop.data))

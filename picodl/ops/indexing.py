@@ -137,7 +137,7 @@ def _whole(ids: Any) -> Any:
 def take_along_axis(x: Numeric, indices: Array, axis: int | None = None) -> Tensor:
     """x at indices that say, line by line, which elements along the axis to take.
 
-    Shapes: indices as x except along the axis, broadcast elsewhere -> as indices.
+    Shapes: indices as x except along the axis, both broadcast elsewhere -> as indices.
 
     Gradient: dx = zeros with g added at the indices; repeated ones add up.
     """
@@ -161,9 +161,9 @@ def _along(indices: Any, shape: tuple[int, ...], axis: int) -> tuple[Any, ...]:
             f"received shape {indices.shape}."
         )
     ids = indices if indices.dtype.kind in "iu" else _whole(indices)
-    wide = tuple(n if i != axis else ids.shape[i] for i, n in enumerate(shape))
+    wide = tuple(ids.shape[i] if i == axis or n == 1 else n for i, n in enumerate(shape))
     key: list[Any] = [
-        np.arange(n).reshape((-1,) + (1,) * (len(shape) - 1 - i)) for i, n in enumerate(wide)
+        np.arange(n).reshape((-1,) + (1,) * (len(shape) - 1 - i)) for i, n in enumerate(shape)
     ]
     key[axis] = np.broadcast_to(ids, wide)
     return tuple(key)

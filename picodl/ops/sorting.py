@@ -269,7 +269,7 @@ def unique(
     size: int | None = None,
     fill_value: Any = None,
 ) -> Any:
-    """The different elements, or slices along an axis.
+    """The different elements, or slices along an axis; no nan is like another.
 
     Args:
         x: the array.
@@ -284,7 +284,8 @@ def unique(
     Gradient: g to the first occurrence of each.
     """
     flat = x.reshape(-1) if axis is None else moveaxis(x, axis, 0)
-    _, index, inverse, counts = np.unique(flat.data, True, True, True, axis=0)
+    places = 0 if flat.data.ndim > 1 else None
+    _, index, inverse, counts = np.unique(flat.data, True, True, True, axis=places, equal_nan=False)
     inverse = inverse.reshape(-1)
     if not sorted:
         order = np.argsort(index)
