@@ -662,3 +662,32 @@ def test_an_input_is_told_its_batch_size_once(also):
     with pytest.raises(ValueError, match="pass batch_shape alone"):
         Input(batch_shape=(2, 3), **also)
     assert Input((3,), batch_size=2).shape == Input(batch_shape=(2, 3)).shape == (2, 3)
+
+
+def test_compute_metrics_of_a_model_decides_what_is_logged() -> None:
+    class Measured(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = layers.Dense(1)
+            self.error = picodl.metrics.Mean(name="error")
+
+        def call(self, x: Any) -> Any:
+            return self.dense(x)
+
+        def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+            self.error.update_state(ops.abs(y - y_pred))
+            found = super().compute_metrics(x, y, y_pred, sample_weight)
+            return {**found, "inputs": ops.sum(x)}
+
+    model, y = Measured(), Y[:, None].astype("float32")
+    model.compile("sgd", loss="mse", metrics=["mae"])
+    history = model.fit(X, y, epochs=2, verbose=0, validation_data=(X, y)).history
+    names = ["error", "inputs", "loss", "mae"]
+    assert sorted(history) == names + [f"val_{name}" for name in names]
+    assert history["error"] == pytest.approx(history["mae"])
+    assert history["val_error"] == pytest.approx(history["val_mae"])
+    assert history["inputs"][0] == pytest.approx(X.sum(), rel=1e-4)
+    found = model.evaluate(X, y, verbose=0, return_dict=True)
+    assert found["error"] == pytest.approx(found["mae"]) and "inputs" in found
+    for logs in (model.train_on_batch, model.test_on_batch):
+        assert sorted(logs(X, y, return_dict=True)) == names

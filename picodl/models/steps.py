@@ -53,6 +53,7 @@ class Steps(Layer):
     _saw_nan = False
     _output_values: list[Any] | None = None
     _testing: Config = {"training": False}  # for compute_loss, if it takes that argument
+    _custom_logs: dict[str, Any] | None = None  # what steps of the user's own returned
     _reached: set[int] | None = None  # ids of the weights that the first step of a fit reached
 
     # ---------------------------------------------------------------- compile
@@ -260,13 +261,13 @@ class Steps(Layer):
             self.optimizer.minimize(again, self.trainable_weights)
         else:
             self.minimize(loss)
-        self._update_metrics(y, y_pred, sample_weight)
+        self._measure(x, y, y_pred, sample_weight)
 
     def _test(self, x: Any, y: Any, sample_weight: Any) -> None:
         with no_grad():
             y_pred = self(x, training=False)
             self._track(self.compute_loss(x, y, y_pred, sample_weight, **self._testing), x)
-        self._update_metrics(y, y_pred, sample_weight)
+        self._measure(x, y, y_pred, sample_weight)
 
     def _track(self, loss: Any, x: Any) -> None:
         """Add a batch to the epoch's loss, weighted by its number of samples."""
@@ -285,6 +286,12 @@ class Steps(Layer):
             numbers = [float(v) * n for v in self._output_values]
             before = self._output_totals or [0.0] * len(numbers)
             self._output_totals = [a + b for a, b in zip(before, numbers, strict=True)]
+
+    def _measure(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> None:
+        if type(self).compute_metrics is Steps.compute_metrics:
+            self._update_metrics(y, y_pred, sample_weight)
+        else:
+            self._custom_logs = numbers_of(self.compute_metrics(x, y, y_pred, sample_weight))
 
     def _update_metrics(self, y: Any, y_pred: Any, sample_weight: Any) -> None:
         compiled = self._compiled_metrics
@@ -343,6 +350,11 @@ class Steps(Layer):
     def loss(self) -> Any:
         """The loss given to compile()."""
         return None if self._compiled_loss is None else self._compiled_loss.given
+
+
+def numbers_of(logs: Any) -> dict[str, Any]:
+    """Logs of the user's own as floats and arrays."""
+    return {k: as_number(v) for k, v in logs.items()} if isinstance(logs, dict) else {}
 
 
 def _unpack(data: Any) -> tuple[Any, Any, Any]:

@@ -14,7 +14,7 @@ from picodl.callbacks import CallbackList, History
 from picodl.models import data as batches
 from picodl.models import state
 from picodl.models.folding import predicting
-from picodl.models.steps import Steps
+from picodl.models.steps import Steps, numbers_of
 from picodl.module import Parameter
 from picodl.tensor import Tensor, no_grad
 
@@ -178,7 +178,7 @@ class Trainer(Steps):
         self.stop_training = False
         self._saw_nan = False
         self._reached = None
-        self._custom_logs: dict[str, Any] | None = None
+        self._custom_logs = None
         self._find_parts()
         self.reset_metrics()
         self.zero_grad()
@@ -218,12 +218,12 @@ class Trainer(Steps):
 
     def _custom_train(self, x: Any, y: Any, sample_weight: Any) -> None:
         logs = self.train_step(_pack(x, y, sample_weight))
-        self._custom_logs = _numbers(logs)
+        self._custom_logs = numbers_of(logs)
 
     def _custom_test(self, x: Any, y: Any, sample_weight: Any) -> None:
         with no_grad():
             logs = self.test_step(_pack(x, y, sample_weight))
-        self._custom_logs = _numbers(logs)
+        self._custom_logs = numbers_of(logs)
 
     # ---------------------------------------------------------------- evaluate
 
@@ -451,12 +451,6 @@ def _plain(y: Any, x: Any) -> Any:
         return array
 
     return own(y) if isinstance(y, Tensor) else tree.map_structure(own, y)
-
-
-def _numbers(logs: Any) -> dict[str, Any]:
-    if not isinstance(logs, dict):
-        return {}
-    return {name: float(v) if np.ndim(v) == 0 else np.asarray(v) for name, v in logs.items()}
 
 
 def _pack(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
