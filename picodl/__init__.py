@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from picodl import activations, backend, callbacks, constraints, datasets, diagnostics
     from picodl import distillation, dtype_policies, ensembles, export
     from picodl import initializers
-    from picodl import layers, losses, metrics, models, ops, optimizers, preprocessing
+    from picodl import layers, losses, metrics, mixed_precision, models, ops, optimizers
+    from picodl import preprocessing
     from picodl import random, regularizers
     from picodl import saving, scalar, tensor, testing, tree, utils, visualize, wrappers
     from picodl.config import DTypePolicy, device
@@ -43,9 +44,9 @@ __version__ = "0.1.0"
 _MODULES = [
     "activations", "backend", "callbacks", "config", "constraints", "datasets", "diagnostics",
     "distillation", "dtype_policies", "ensembles", "export", "initializers", "layers", "losses",
-    "metrics", "models", "naming", "ops", "optimizers", "parallel", "preprocessing", "random",
-    "regularizers", "saving", "scalar", "tensor", "testing", "tree", "utils", "visualize",
-    "wrappers",
+    "metrics", "mixed_precision", "models", "naming", "ops", "optimizers", "parallel",
+    "preprocessing", "random", "regularizers", "saving", "scalar", "tensor", "testing", "tree",
+    "utils", "visualize", "wrappers",
 ]  # fmt: skip
 _NAMES = {
     "config": "DTypePolicy device",
@@ -76,10 +77,10 @@ __all__ = [
     "Regularizer", "Sequential", "StatelessScope", "Tensor", "Variable", "activations", "as_keras",
     "backend", "callbacks", "config", "constraints", "custom_gradient", "datasets", "device",
     "diagnostics", "distillation", "dtype_policies", "enable_grad", "ensembles", "explain",
-    "export", "grad", "initializers", "jacobian", "layers", "losses", "metrics", "models",
-    "name_scope", "no_grad", "ops", "optimizers", "per_sample_grad", "preprocessing", "random",
-    "regularizers", "saving", "scalar", "tensor", "testing", "tree", "utils", "value_and_grad",
-    "version", "visualize", "wrappers",
+    "export", "grad", "initializers", "jacobian", "layers", "losses", "metrics", "mixed_precision",
+    "models", "name_scope", "no_grad", "ops", "optimizers", "per_sample_grad", "preprocessing",
+    "random", "regularizers", "saving", "scalar", "tensor", "testing", "tree", "utils",
+    "value_and_grad", "version", "visualize", "wrappers",
 ]  # fmt: skip
 
 

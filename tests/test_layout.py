@@ -41,6 +41,7 @@ FLOORS = [
         "preprocessing",
         "backend",
         "dtype_policies",
+        "mixed_precision",
         "stand_in",
         "__main__",
     },

@@ -59,6 +59,14 @@ def test_policies_go_by_name_and_by_config() -> None:
         policies.get("float8")
 
 
+def test_half_precision_has_the_older_names_of_keras(mixed: None) -> None:
+    names = picodl.mixed_precision
+    assert names.global_policy() == names.Policy("mixed_float16")
+    names.set_global_policy("float32")
+    assert names.global_policy() == config.dtype_policy() == names.Policy("float32")
+    assert names.LossScaleOptimizer is picodl.optimizers.LossScaleOptimizer
+
+
 def test_float64_end_to_end(float64: None) -> None:
     net = model()
     net.compile("adam", "mse")
