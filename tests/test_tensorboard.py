@@ -211,6 +211,13 @@ def test_callback_writes_what_history_holds(tmp_path: Path) -> None:
     assert [step for name, step, _ in found if name == tag] == [3, 6, 9]
 
 
+def test_speed_is_written_where_values_are(tmp_path: Path) -> None:
+    fit(C.TensorBoard(tmp_path, write_steps_per_second=True, update_freq=2))
+    found = [(tag, step) for tag, step, _ in values(tmp_path / "train") if "per_second" in tag]
+    batch, epoch = "batch_steps_per_second", "epoch_steps_per_second"
+    assert found == [(batch, 2), (epoch, 0), (batch, 4), (batch, 6), (epoch, 1)]
+
+
 def test_each_fit_writes_a_file_behind_the_others(tmp_path: Path) -> None:
     board = C.TensorBoard(tmp_path)
     names = []

@@ -26,7 +26,7 @@ class TensorBoard(Callback):
         histogram_freq: epochs between two histograms of the weights; 0 for none.
         write_graph: also write the model's summary, as text.
         write_images: with the histograms, also kernels as pictures.
-        write_steps_per_second: also write how many batches were trained in a second.
+        write_steps_per_second: also write how many batches were trained in a second of the epoch.
         update_freq: "epoch"; or "batch", or a number of batches, to write the running values of
             training after so many batches too.
         profile_batch, embeddings_freq, embeddings_metadata: not supported; a warning if they are
@@ -85,6 +85,9 @@ class TensorBoard(Callback):
             logs = logs() if callable(logs) else logs
             for key, value in (logs or {}).items():
                 self._scalar("train", f"batch_{key}", value, self._steps)
+            if self.write_steps_per_second:
+                rate = self._watch.rate(self._in_epoch)
+                self._scalar("train", "batch_steps_per_second", rate, self._steps)
 
     def on_test_begin(self, logs: Logs | None = None) -> None:
         self._watch.pause()
