@@ -545,6 +545,15 @@ def test_a_list_of_one_output_comes_without_the_list() -> None:
     assert type(Model(x, {"y": layers.Dense(2)(x)})(X)) is dict
 
 
+def test_an_input_casts_floats_to_the_dtype_it_asks_for() -> None:
+    for dtype in ("float16", "float64"):
+        x, n = Input((6,), dtype=dtype), Input((6,), dtype="int32")
+        model = Model([x, n], [x + 2, n + 2])
+        assert [t.dtype for t in model([X, X.astype("int32")])] == [np.dtype(dtype), np.int32]
+        assert model.predict([X, X.astype("int32")], verbose=0)[0].dtype == dtype
+        assert [s.dtype for s in model([Input((6,)), n])] == [dtype, "int32"]
+
+
 def test_batches_may_have_another_size_than_the_input_says() -> None:
     x = Input((6,), batch_size=3)
     assert Model(x, layers.Dense(2)(x))(X).shape == (24, 2)

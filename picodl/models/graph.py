@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from picodl import symbolic, tree
+from picodl import config, symbolic, tree
 from picodl.config import thread
 from picodl.layers.base import Layer
 from picodl.layers.core import InputLayer
@@ -94,6 +94,10 @@ class Graph:
         self.takes_lists = not named or list(inputs) == sorted(inputs)
         steps = self._find_steps(flat, tree.flatten(outputs))
         self.sources = [self._source(symbol) for symbol in flat]
+        # floats are cast to the dtype of an Input that asks for another than the usual one
+        usual = config.floatx()
+        floats = [s.dtype if s.dtype.startswith("float") else usual for s in self.sources]
+        self.casts = [None if dtype == usual else dtype for dtype in floats]
         self._number_slots(flat, steps)
         self._folded_nodes: list[Node] | None = None  # made at the first prediction
         self.layers = self._order_layers(steps)
@@ -367,6 +371,11 @@ class Graph:
                 f'Model "{self.model_name}" expects shape {wanted} for its input '
                 f'"{source.name}", but received shape {tuple(shape)}.'
             )
+        dtype = self.casts[place]
+        if dtype is not None and str(x.dtype) != dtype:
+            from picodl import ops
+
+            x = ops.cast(x, dtype)
         return x
 
     def specs(self, inputs: Any) -> Any:
