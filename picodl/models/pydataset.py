@@ -12,7 +12,7 @@ from typing import Any
 class PyDataset:
     """Base class of data sets that make the batch of a given number.
 
-    A subclass defines `__getitem__(index)`, which returns (x,), (x, y) or (x, y, sample_weight),
+    A subclass defines `__getitem__(index)`, which returns x, (x, y) or (x, y, sample_weight),
     and `__len__` or `num_batches`. The order is the same whatever the number of workers.
 
     Args:
@@ -51,6 +51,10 @@ class PyDataset:
             NotImplementedError: unless a subclass defines it.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define __getitem__().")
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches of one epoch, in the order of their numbers."""
+        return fetch(self, ordered_indices(self, 0, False))
 
     @property
     def num_batches(self) -> int | None:
