@@ -132,6 +132,7 @@ def split_dataset(
     right_size: float | None = None,
     shuffle: bool = False,
     seed: int | None = None,
+    preferred_backend: str | None = None,
 ) -> tuple[Any, Any]:
     """Cut data in two.
 
@@ -142,6 +143,7 @@ def split_dataset(
             follows. One of them is enough.
         shuffle: permute the samples first.
         seed: of the permutation.
+        preferred_backend: accepted; the parts are arrays or lists.
 
     Raises:
         ValueError: for sizes that are missing, or that do not fit the data.

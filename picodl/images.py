@@ -38,18 +38,6 @@ def load_img(
         ImportError: without Pillow.
         ValueError: for an unknown color_mode or interpolation.
     """
-    return _load(path, color_mode, target_size, interpolation, cut=keep_aspect_ratio)
-
-
-def _load(
-    path: Any,
-    color_mode: str,
-    target_size: tuple[int, int] | None,
-    interpolation: str,
-    cut: bool,
-    pad: bool = False,
-) -> Any:
-    """`load_img`; with pad the picture is put on black of the shape of target_size."""
     pillow = _pillow()
     if color_mode not in _MODES:
         raise ValueError(
@@ -59,6 +47,13 @@ def _load(
         image = file.convert(_MODES[color_mode])
     if target_size is None:
         return image
+    return _fitted(image, target_size, interpolation, min if keep_aspect_ratio else None)
+
+
+def _fitted(image: Any, size: tuple[int, int], interpolation: str, side: Any) -> Any:
+    """The image resized to (height, width); with min its middle of that shape, with max the whole
+    image in the middle of black borders."""
+    pillow = _pillow()
     try:
         method = pillow.Resampling[str(interpolation).upper()]
     except KeyError:
@@ -66,9 +61,9 @@ def _load(
         raise ValueError(
             f"load_img: interpolation must be one of {known}; received {interpolation!r}."
         ) from None
-    height, width = target_size
-    if cut or pad:
-        image = image.crop(_middle(image.size, width / height, pad))
+    height, width = size
+    if side is not None:
+        image = image.crop(_middle(image.size, width / height, side))
     return image.resize((width, height), method)
 
 
@@ -124,8 +119,19 @@ def save_img(
     file_format: str | None = None,
     scale: bool = True,
 ) -> None:
-    """Write an array (see `array_to_img`) as a picture; the format follows from the name."""
-    array_to_img(x, data_format, scale).save(path, format=file_format)
+    """Write an array (see `array_to_img`) as a picture.
+
+    Args:
+        path: the file.
+        x, data_format, scale: see `array_to_img`. JPEG has no transparency: a fourth channel is
+            left out.
+        file_format: such as "png" or "jpg". Defaults to the ending of the path.
+    """
+    kind = str(file_format or Path(path).suffix[1:]).lower()
+    image = array_to_img(x, data_format, scale)
+    if kind in ("jpg", "jpeg") and image.mode == "RGBA":
+        image = image.convert("RGB")
+    image.save(path, format="jpeg" if kind == "jpg" else file_format)
 
 
 def smart_resize(
@@ -171,19 +177,22 @@ class ImageFolder(PyDataset):
         self._options = options
 
     def __len__(self) -> int:
-        return -(-len(self.file_paths) // self._options["batch_size"])
+        return -(-len(self.file_paths) // (self._options["batch_size"] or 1))
 
     def __getitem__(self, index: int) -> Any:
         size = self._options["batch_size"]
-        part = slice(index * size, (index + 1) * size)
-        x = np.stack([self._read(path) for path in self.file_paths[part]])
-        return (x,) if self.labels is None else (x, self.labels[part])
+        part: Any = index if size is None else slice(index * size, (index + 1) * size)
+        paths = self.file_paths[part]
+        x = self._read(paths) if size is None else np.stack([self._read(path) for path in paths])
+        return x if self.labels is None else (x, self.labels[part])
 
     def _read(self, path: str) -> Array:
         o = self._options
-        fit = (o["crop_to_aspect_ratio"], o["pad_to_aspect_ratio"])
-        image = _load(path, o["color_mode"], o["image_size"], o["interpolation"], *fit)
-        return img_to_array(image, o["data_format"])
+        side = min if o["crop_to_aspect_ratio"] else max if o["pad_to_aspect_ratio"] else None
+        image = load_img(path, o["color_mode"])
+        return img_to_array(
+            _fitted(image, o["image_size"], o["interpolation"], side), o["data_format"]
+        )
 
 
 def image_dataset_from_directory(
@@ -192,7 +201,7 @@ def image_dataset_from_directory(
     label_mode: str | None = "int",
     class_names: Sequence[str] | None = None,
     color_mode: str = "rgb",
-    batch_size: int = 32,
+    batch_size: int | None = 32,
     image_size: tuple[int, int] = (256, 256),
     shuffle: bool = True,
     seed: int | None = None,
@@ -203,6 +212,7 @@ def image_dataset_from_directory(
     crop_to_aspect_ratio: bool = False,
     pad_to_aspect_ratio: bool = False,
     data_format: str | None = None,
+    format: str = "tf",
     verbose: bool = True,
 ) -> Any:
     """A PyDataset of the pictures in a folder with one folder for each class.
@@ -214,16 +224,17 @@ def image_dataset_from_directory(
         label_mode: "int", "categorical" (one-hot), "binary" (float, two classes) or None.
         class_names: the folders to use, in the order of the labels. Defaults to all, sorted.
         color_mode, interpolation: see `load_img`.
-        crop_to_aspect_ratio: cut the middle out in the shape of image_size before resizing.
-        pad_to_aspect_ratio: add black to that shape before resizing, so that nothing is lost.
-        batch_size: pictures in a batch.
+        batch_size: pictures in a batch; None for single pictures.
         image_size: (height, width) they are resized to.
         shuffle: mix the pictures once; fit shuffles batches besides.
         seed: of that; needed to get disjoint subsets.
         validation_split: fraction of the pictures for subset "validation".
         subset: "training", "validation", or "both" for the two as a tuple.
         follow_links: also enter folders that are symbolic links.
+        crop_to_aspect_ratio: cut the middle of the shape of image_size out before resizing.
+        pad_to_aspect_ratio: put black borders around to get that shape.
         data_format: see `img_to_array`.
+        format: accepted; the result is a PyDataset.
         verbose: say how many pictures were found.
 
     Raises:
@@ -278,7 +289,7 @@ def _targets(codes: Array, label_mode: str | None, classes: int) -> Array | None
     if label_mode is None:
         return None
     if label_mode == "int":
-        return codes
+        return codes.astype("int32")
     if label_mode == "categorical":
         return np.eye(classes, dtype=config.floatx())[codes]
     if label_mode == "binary" and classes == 2:
@@ -297,14 +308,12 @@ def _pictures(folder: Path, follow_links: bool) -> Iterator[str]:
                 yield os.path.join(path, name)
 
 
-def _middle(size: tuple[int, int], ratio: float, around: bool = False) -> tuple[int, int, int, int]:
-    """The largest box in the middle of an image (width, height) with that width / height, or the
-    smallest one around the image."""
+def _middle(size: tuple[int, int], ratio: float, side: Any) -> tuple[int, int, int, int]:
+    """The largest box inside an image (width, height) with that width / height, or, for max, the
+    smallest box around it; both have its middle."""
     width, height = size
-    if (width > height * ratio) != around:
-        w, h = max(1, round(height * ratio)), height
-    else:
-        w, h = width, max(1, round(width / ratio))
+    w = side(width, max(1, round(height * ratio)))
+    h = side(height, max(1, round(width / ratio)))
     left, top = (width - w) // 2, (height - h) // 2
     return left, top, left + w, top + h
 

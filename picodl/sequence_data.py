@@ -84,7 +84,7 @@ class _Windows(PyDataset):
     def __getitem__(self, index: int) -> Any:
         starts = self.starts[index * self.size : (index + 1) * self.size]
         x = self.data[starts[:, None] + self.offsets]
-        return (x,) if self.targets is None else (x, self.targets[starts])
+        return x if self.targets is None else (x, self.targets[starts])
 
 
 def timeseries_dataset_from_array(
@@ -162,7 +162,8 @@ class _Singles(_Windows):
     """Windows without a batch axis."""
 
     def __getitem__(self, index: int) -> Any:
-        return tuple(part[0] for part in super().__getitem__(index))
+        batch = super().__getitem__(index)
+        return batch[0] if self.targets is None else (batch[0][0], batch[1][0])
 
 
 class _Texts(PyDataset):
@@ -189,8 +190,8 @@ class _Texts(PyDataset):
         texts = np.array([_read(p, self.max_length) for p in self.file_paths[part]], dtype=object)
         labels = None if self.labels is None else self.labels[part]
         if self.size is None:
-            return (texts[0],) if labels is None else (texts[0], labels[0])
-        return (texts,) if labels is None else (texts, labels)
+            return texts[0] if labels is None else (texts[0], labels[0])
+        return texts if labels is None else (texts, labels)
 
 
 def _read(path: str, length: int | None) -> str:

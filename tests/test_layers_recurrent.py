@@ -213,6 +213,7 @@ def started(batch=3):
 
 def by_hand(weights, x, states, mask=None):
     """The outputs of all steps and the last states of Nested, in plain numpy."""
+    x = x.astype("float64")  # squares of float32 would be rounded before they are summed
     kernel, recurrent = weights
     total, (h, pairs) = states
     outputs, y = [], np.zeros((len(x), 4))

@@ -183,7 +183,10 @@ def test_windows_over_a_series():
     ]  # fmt: skip
     assert windows[0][1].tolist() == [0, 20]
     part = utils.timeseries_dataset_from_array(data, None, 2, start_index=4, end_index=7)
-    assert part[0][0].tolist() == [[4, 5], [5, 6]]
+    assert [x.tolist() for x in part] == [[[4, 5], [5, 6]]]
+    assert [(len(x), len(y)) for x, y in windows] == [(2, 2), (1, 1)]
+    single = utils.timeseries_dataset_from_array(data, None, 9, batch_size=None)
+    assert [x.tolist() for x in single] == [list(range(9)), list(range(1, 10))]
     with pytest.raises(ValueError, match="no window of 11 steps"):
         utils.timeseries_dataset_from_array(data, None, 11)
 
@@ -197,6 +200,11 @@ def test_texts_of_a_folder(tmp_path):
     assert len(data) == 2 and data.class_names == ["neg", "pos"]
     assert data[0][0].tolist() == ["neg 0", "neg 1", "neg 2", "pos 0"]
     assert data[0][1].tolist() == [0, 0, 0, 1]
+    assert [len(x) for x, _ in data] == [4, 2]
+    alone = utils.text_dataset_from_directory(
+        tmp_path, label_mode=None, batch_size=None, shuffle=False, verbose=False
+    )
+    assert list(alone)[:2] == ["neg 0", "neg 1"]
     train, held = utils.text_dataset_from_directory(
         tmp_path, validation_split=0.5, subset="both", seed=1, verbose=False
     )

@@ -308,6 +308,17 @@ def test_no_nan_is_like_another():
     assert np.isnan(values).tolist() == [False, True, True] and counts.tolist() == [2, 1, 1]
 
 
+def test_variances_of_half_precision_do_not_overflow():
+    x = (np.random.default_rng(0).normal(size=(4, 5000)) * 30).astype("float16")
+    for y, exact in (
+        (ops.var(x, 1), x.astype("d").var(1)),
+        (ops.std(x, 1), x.astype("d").std(1)),
+        (ops.moments(x, [1])[1], x.astype("d").var(1)),
+    ):
+        assert y.dtype == np.float16
+        np.testing.assert_allclose(y, exact, rtol=1e-3)
+
+
 def test_differences_of_bools_are_where_they_differ():
     assert ops.diff(np.array([True, True, False])).tolist() == [False, True]
 

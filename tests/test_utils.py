@@ -265,30 +265,34 @@ def test_images(tmp_path: Path) -> None:
     )
     assert data.class_names == ["cats", "dogs"] and len(data) == 3
     x, y = data[0]
-    assert x.shape == (4, 6, 6, 3) and y.dtype.kind == "i"
+    assert x.shape == (4, 6, 6, 3) and y.dtype == np.int32
     train, validation = utils.image_dataset_from_directory(
         tmp_path, label_mode="binary", image_size=(6, 6), seed=1, validation_split=0.3,
         subset="both", verbose=False,
     )  # fmt: skip
     assert not set(train.file_paths) & set(validation.file_paths)
     assert len(validation.file_paths) == 3 and train[0][1].shape == (7, 1)
-    padded = utils.image_dataset_from_directory(
-        tmp_path, batch_size=1, image_size=(6, 6), interpolation="nearest",
-        pad_to_aspect_ratio=True, verbose=False,
-    )[0][0]  # fmt: skip
-    # 8 x 12 pixels on 12 x 12, scaled to a half
-    assert not padded[:, 0].any() and not padded[:, 5].any() and padded[:, 1:5].any(-1).all()
-    with pytest.raises(ValueError, match="not both"):
-        utils.image_dataset_from_directory(
-            tmp_path, crop_to_aspect_ratio=True, pad_to_aspect_ratio=True
-        )
     model = picodl.Sequential(
         [layers.Rescaling(1 / 255), layers.Flatten(), layers.Dense(1, "sigmoid")]
     )
     model.compile(picodl.optimizers.SGD(1e-6), "binary_crossentropy")
     model.fit(train, validation_data=validation, verbose=0)
     assert utils.smart_resize(picture, (4, 4)).shape == (4, 4, 3)
+    whole = utils.image_dataset_from_directory(
+        tmp_path, labels=None, batch_size=None, image_size=(12, 12), shuffle=False,
+        pad_to_aspect_ratio=True, format="tf", verbose=False,
+    )  # fmt: skip
+    assert [x.shape for x in whole] == [(12, 12, 3)] * 10
+    assert not whole[0][:2].any() and whole[0][2:10].any(axis=(1, 2)).all()  # 8 x 12 before
+    with pytest.raises(ValueError, match="not both"):
+        utils.image_dataset_from_directory(
+            tmp_path, crop_to_aspect_ratio=True, pad_to_aspect_ratio=True
+        )
     with pytest.raises(ValueError, match="No pictures"):
         utils.image_dataset_from_directory(tmp_path / "cats" / "..", class_names=["x"])
+    clear = np.dstack([picture, picture[..., :1]])
+    for name, kind in (("a.jpg", None), ("b.jpeg", "jpg"), ("c.png", "png")):
+        utils.save_img(tmp_path / name, clear, file_format=kind)
+        assert utils.load_img(tmp_path / name).size == (12, 8)
     with pytest.raises(ValueError, match="color_mode must be one of"):
         utils.load_img(tmp_path / "dogs" / "4.png", "cmyk")

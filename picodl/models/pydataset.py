@@ -13,7 +13,7 @@ from typing import Any
 class PyDataset:
     """Base class of data sets that make the batch of a given number.
 
-    A subclass defines `__getitem__(index)`, which returns (x,), (x, y) or (x, y, sample_weight),
+    A subclass defines `__getitem__(index)`, which returns x, (x, y) or (x, y, sample_weight),
     and `__len__` or `num_batches`. The order is the same whatever the number of workers.
 
     Args:

@@ -90,7 +90,13 @@ def var(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
         a = value(x, g)
         return ((g * (2 / n)).reshape(kept) * (a - a.mean(axes, keepdims=True)),)
 
-    return record(x.data.var(axes, keepdims=keepdims), (x,), backward)
+    y = x.data.var(axes, dtype=_wide(x.data), keepdims=keepdims)
+    return record(y.astype(x.data.dtype, copy=False), (x,), backward)
+
+
+def _wide(a: Any) -> Any:
+    """The dtype to add squares in: in float16 a few thousand would be infinite."""
+    return np.float32 if a.dtype == np.float16 else None
 
 
 @op
@@ -100,7 +106,8 @@ def std(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
     Gradient: dx = g * (x - mean) / (n y), 0 where y is 0.
     """
     axes = _axes(axis)
-    y = x.data.std(axes, keepdims=keepdims)
+    y = x.data.std(axes, dtype=_wide(x.data), keepdims=keepdims)
+    y = y.astype(x.data.dtype, copy=False)
     shape = x.data.shape
     kept = kept_shape(shape, axes)
     n = _count(shape, axes) or 1
