@@ -29,7 +29,7 @@ class StatelessScope:
 
     >>> v = Parameter(1.0, name="v")
     >>> with StatelessScope([(v, 5.0)]) as scope:
-    ...     v.assign_add(2.0)
+    ...     _ = v.assign_add(2.0)
     >>> float(scope.get_current_value(v)), float(v)
     (7.0, 1.0)
     """
