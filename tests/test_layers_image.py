@@ -115,12 +115,17 @@ def test_brightness_and_contrast_stay_in_range():
     assert ratio.min() > 0.99 and ratio.max() < 1.51
 
 
+def test_a_range_may_be_given_in_either_order():
+    layer = layers.RandomZoom((-0.4, -0.5), width_factor=0.3)
+    assert layer.height_factor == (-0.5, -0.4) and layer.width_factor == (-0.3, 0.3)
+
+
 @pytest.mark.parametrize(
     "make, message",
     [
         (lambda: layers.RandomFlip("diagonal"), "mode must be one of"),
         (lambda: layers.RandomRotation("far"), "factor must be a number or a pair"),
-        (lambda: layers.RandomZoom((0.5, 0.1)), "height_factor must be"),
+        (lambda: layers.RandomZoom((0.5, 0.1, 0)), "height_factor must be"),
         (lambda: layers.RandomContrast(-1), "factor must be a number of at least 0"),
         (lambda: layers.RandomBrightness(0.1, (1, 0)), "value_range must be a pair"),
         (lambda: layers.Resizing(0, 3), "height must be"),

@@ -75,22 +75,21 @@ def _drawn(rng: np.random.Generator, bounds: Any, n: int) -> Array:
 
 
 def _range(layer: Layer, argument: str, value: Any, lowest: float = -math.inf) -> Any:
-    """(low, high) of a factor: a pair, or one number f for (-|f|, |f|).
+    """(low, high) of a factor: a pair in either order, or one number f for (-|f|, |f|).
 
     Raises:
         ValueError: naming the layer, for anything else.
     """
-    number = isinstance(value, (int, float))
-    pair = (
-        (-abs(value), abs(value)) if number else value if isinstance(value, (list, tuple)) else ()
-    )
+    pair = value if isinstance(value, (list, tuple)) else (value, value)
     numbers = [v for v in pair if isinstance(v, (int, float)) and not isinstance(v, bool)]
-    if len(pair) != 2 or len(numbers) != 2 or pair[0] > pair[1] or pair[0] < lowest:
+    if pair is not value and numbers:
+        numbers = [-abs(value), abs(value)]
+    if len(pair) != 2 or len(numbers) != 2 or min(numbers) < lowest:
         raise ValueError(
             f'{type(layer).__name__} layer "{layer.name}": {argument} must be a number or a pair '
             f"(low, high); received {value!r}."
         )
-    return tuple(float(v) for v in pair)
+    return tuple(sorted(float(v) for v in numbers))
 
 
 def value_bounds(layer: Layer, value: Any) -> Any:
