@@ -47,6 +47,9 @@ class TextVectorization(Preprocessing):
     [[2, 1, 3], [2, 4, 0]]
     """
 
+    saved_names = {"lookup": "_lookup_layer"}  # its name in Keras, and so in weight files
+    config_holds_all = True
+
     def __init__(
         self,
         max_tokens: int | None = None,
@@ -135,6 +138,14 @@ class TextVectorization(Preprocessing):
         """How many numbers there are, special ones included."""
         return self.lookup.vocabulary_size()
 
+    def save_own_variables(self, store: Any) -> None:
+        """Put into a store what the lookup inside puts there; Keras's files hold it twice."""
+        self.lookup.save_own_variables(store)
+
+    def load_own_variables(self, store: Any) -> None:
+        """See StringLookup."""
+        self.lookup.load_own_variables(store)
+
     def tokens_of(self, texts: Any) -> list[list[str]]:
         """The tokens of each text."""
         array = as_texts(texts)
@@ -221,7 +232,9 @@ class TextVectorization(Preprocessing):
             for name in ("standardize", "split")
             if isinstance(config.get(name), dict)
         }
-        return super().from_config({**without_paths(cls, config), **functions})
+        layer = super().from_config({**without_paths(cls, config), **functions})
+        layer.lookup.expect(config.get("vocabulary_size"))
+        return layer
 
 
 def padded(rows: list[Array], length: int) -> Array:
