@@ -179,3 +179,13 @@ def test_an_own_output_spec_may_be_a_keras_tensor(base):
     np.testing.assert_array_equal(outputs[1], np.ones((2, 3)))
     assert picodl.KerasTensor((2, None)).dtype == "float32"
     assert L.InputLayer((3,)).input == []
+
+
+def test_symbolic_call_gives_symbols():
+    x = picodl.Input((5, 3))
+    for layer in (L.Dense(4), L.LSTM(2, return_state=True)):
+        found, called = picodl.tree.flatten(layer.symbolic_call(x)), picodl.tree.flatten(layer(x))
+        assert [(s.shape, s.dtype) for s in found] == [(s.shape, s.dtype) for s in called]
+        assert all(s.step is None for s in found)  # a call is recorded by calling alone
+    y = Clip(0.0).symbolic_call(x)
+    assert y.shape == (None, 5, 3) and y.step.inputs == [x]
