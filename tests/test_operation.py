@@ -189,3 +189,22 @@ def test_symbolic_call_gives_symbols():
         assert all(s.step is None for s in found)  # a call is recorded by calling alone
     y = Clip(0.0).symbolic_call(x)
     assert y.shape == (None, 5, 3) and y.step.inputs == [x]
+
+
+def test_an_input_may_take_over_a_symbol():
+    given = picodl.KerasTensor((None, 3), "float32")
+    x = picodl.Input(tensor=given, name="x")
+    h = L.Dense(4)(x)
+    whole = picodl.Model(x, L.Dense(2)(h))
+    assert x is given and whole.predict(np.ones((2, 3)), verbose=0).shape == (2, 2)
+    rest = picodl.Model(picodl.Input(tensor=h, name="h"), L.Dense(5)(h))
+    assert rest.layers[0].name == "h" and rest.input_shape == (None, 4)
+    assert rest.predict(np.ones((2, 4)), verbose=0).shape == (2, 5)
+    assert whole.predict(np.ones((2, 3)), verbose=0).shape == (2, 2)
+    for same in ({"shape": (3,)}, {"batch_shape": (None, 3)}, {"dtype": "float32"}):
+        assert picodl.Input(tensor=picodl.KerasTensor((None, 3)), **same).shape == (None, 3)
+    for other in ({"shape": (4,)}, {"batch_size": 2}, {"dtype": "int32"}):
+        with pytest.raises(ValueError, match="differs from that of the tensor"):
+            picodl.Input(tensor=given, **other)
+    with pytest.raises(ValueError, match="tensor must be a symbol"):
+        picodl.Input(tensor=np.ones(3))
