@@ -439,6 +439,13 @@ def test_relu_hard_tanh_and_vander_of_integers_stay_integers(dtype):
     assert ops.vander(A[0]).dtype == "float32"
 
 
+def test_relu_of_bools_gives_integers():
+    for x in (A > 0.5, np.tile(A > 0.5, (500, 1))):
+        for found in (ops.relu(x), ops.relu(Tensor(x)).numpy()):
+            assert found.dtype == "int32" and np.array_equal(found, x)
+    assert ops.relu(Input((3,), dtype="bool")).dtype == "int32"
+
+
 def test_sizes_below_minus_one_are_refused():
     for shape in (-2, (-2, 4), [3, -4], (-3,)):
         with pytest.raises(ValueError, match="a size must be -1 or not negative; received"):

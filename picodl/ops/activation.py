@@ -326,9 +326,11 @@ def pair_op(
     name: str, pair: Pair, does: str, formula: str, kind: str = "Tensor"
 ) -> Callable[..., Any]:
     """A pair as a public op, with a docstring of what it does and the formula of its slope; with
-    kind "Numeric" integers stay integers."""
+    kind "Numeric" integers stay integers, and bools become some."""
 
     def function(x: Tensor) -> Tensor:
+        if x.data.dtype.kind == "b":
+            x = Tensor(x.data.astype(np.int32))
         return apply_pair(x, pair, name)
 
     function.__name__ = function.__qualname__ = name
