@@ -297,3 +297,11 @@ def test_a_layer_lists_the_variables_of_its_metrics():
     layer.share, outer.inner = Share(), layer
     assert layer.metrics_variables == outer.metrics_variables == [layer.share.total]
     assert layer.input_dtype == "float64" and layers.Dense(1).metrics_variables == []
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "bool"])
+def test_dense_of_integers_gives_floats(dtype):
+    x = np.array([[1, 0]], dtype)
+    layer = layers.Dense(3)
+    assert layer(x).dtype == "float32" and layer(layers.ReLU()(x)).dtype == "float32"
+    np.testing.assert_array_equal(layer(x).numpy(), layer(x.astype("float32")).numpy())
