@@ -11,7 +11,7 @@ from picodl.typing import Axis, Config
 
 
 class Constraint:
-    """Base class: an object called as `f(w)` that gives the weights to use in place of w.
+    """Base class: an object called as `f(w)` that gives the weights to use in place of w; here w.
 
     >>> class AtMostOne(Constraint):
     ...     def __call__(self, w):
@@ -19,12 +19,8 @@ class Constraint:
     """
 
     def __call__(self, w: Any) -> Any:
-        """The constrained weights.
-
-        Raises:
-            NotImplementedError: unless a subclass defines it.
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not define __call__(w).")
+        """The constrained weights."""
+        return w
 
     def get_config(self) -> Config:
         """The arguments that make the same constraint again."""

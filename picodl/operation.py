@@ -41,11 +41,15 @@ class Operation:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute; or, if an argument is a symbol, record the call and give symbols."""
         if symbolic.is_symbolic((args, kwargs)):
-            step = Step(self, args, kwargs, self.name)
-            outputs = step.give(self.compute_output_spec(*args, **kwargs))
-            vars(self).setdefault("_steps", []).append(step)
-            return outputs
+            return self.symbolic_call(*args, **kwargs)
         return self.call(*args, **kwargs)
+
+    def symbolic_call(self, *args: Any, **kwargs: Any) -> Any:
+        """Record a call on symbols, and give symbols for the results."""
+        step = Step(self, args, kwargs, self.name)
+        outputs = step.give(self.compute_output_spec(*args, **kwargs))
+        vars(self).setdefault("_steps", []).append(step)
+        return outputs
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """What it computes.

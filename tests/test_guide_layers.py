@@ -279,3 +279,29 @@ def test_add_variable_is_add_weight():
     layer = Swap()
     assert layer(np.ones((1, 3), "float32")).shape == (1, 3)
     assert layer.order.dtype == "int32" and not layer.trainable_weights
+
+
+def test_a_layer_lists_the_variables_of_its_metrics():
+    class Share(keras.metrics.Metric):
+        def __init__(self):
+            super().__init__()
+            self.total = self.add_variable((), "zeros", name="total")
+
+        def update_state(self, values):
+            self.total.assign_add(float(np.sum(values)))
+
+        def result(self):
+            return self.total
+
+    layer, outer = layers.Dense(2, dtype="float64"), layers.Layer()
+    layer.share, outer.inner = Share(), layer
+    assert layer.metrics_variables == outer.metrics_variables == [layer.share.total]
+    assert layer.input_dtype == "float64" and layers.Dense(1).metrics_variables == []
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "bool"])
+def test_dense_of_integers_gives_floats(dtype):
+    x = np.array([[1, 0]], dtype)
+    layer = layers.Dense(3)
+    assert layer(x).dtype == "float32" and layer(layers.ReLU()(x)).dtype == "float32"
+    np.testing.assert_array_equal(layer(x).numpy(), layer(x.astype("float32")).numpy())

@@ -400,3 +400,35 @@ def test_masks_and_windows_hold_along_the_chosen_axis(axis):
         np.testing.assert_allclose(y.numpy().take(i, 3 - axis), expected, atol=1e-6)
     with pytest.raises(ValueError, match=r"expects masks of shape \(2, 3, 5\)"):
         layer(x, x, value_mask=np.ones((2, 4), bool))
+
+
+class AlibiGroups(layers.GroupQueryAttention):
+    def score_bias(self, queries, keys):
+        return layers.AlibiBias().bias(self.num_query_heads, queries, keys)
+
+
+@pytest.mark.parametrize("shared", [4, 2, 1])
+@pytest.mark.parametrize("causal", [False, True])
+def test_biases_of_the_scores_act_on_shared_heads_too(shared, causal, float64):
+    groups, heads = AlibiGroups(3, 4, shared), AlibiAttention(4, 3)
+    x = rng.normal(size=(2, 6, 5))
+    groups(x, x), heads(x, x)
+    weights = [rng.normal(size=weight.shape) for weight in groups.weights]
+    groups.set_weights(weights)
+    axis = {2: 0, 3: 1}
+    for place in range(2, 6):  # key and value, for each query head that shares them
+        weights[place] = weights[place].repeat(4 // shared, axis[weights[place].ndim])
+    heads.set_weights(weights)
+    for scores in (False, True):
+        options = {"use_causal_mask": causal, "return_attention_scores": scores}
+        found, expected = (picodl.tree.flatten(f(x, x, **options)) for f in (groups, heads))
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a.data, b.data, atol=1e-10)
+
+
+def test_the_projections_are_attributes_once_built():
+    x = np.ones((2, 3, 8), "float32")
+    layer = layers.MultiHeadAttention(2, 4)
+    layer(x, x)
+    parts = [layer.query_dense, layer.key_dense, layer.value_dense, layer.output_dense]
+    assert [part.kernel.shape for part in parts] == [(8, 2, 4)] * 3 + [(2, 4, 8)]

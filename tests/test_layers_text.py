@@ -378,3 +378,47 @@ def test_lookups_need_a_vocabulary_without_the_mask_token():
             layers.StringLookup(mask_token="m", vocabulary=["a", "m"], output_mode=mode)
     with pytest.raises(ValueError, match="max_tokens must be an integer of at least 2"):
         layers.StringLookup(max_tokens=1)
+
+
+TEXTS = ["the cat,sat", "", "a dog"]
+SPLITS = {
+    "a text, by a method": lambda text: text.split(","),
+    "a text, by numpy": lambda text: np.char.split(text, ","),
+    "a text, as a generator": lambda text: (part for part in text.split(",")),
+    "a batch, in a loop": lambda texts: [text.split(",") for text in texts],
+    "a batch, by numpy": lambda texts: np.char.split(np.char.strip(texts.astype(str)), ","),
+    "a batch, by its methods": lambda texts: [t.encode().split(b",") for t in texts.tolist()],
+}
+
+
+@pytest.mark.parametrize("kind", SPLITS)
+def test_split_may_take_a_text_or_a_batch(kind):
+    layer = layers.TextVectorization(split=SPLITS[kind], standardize=None)
+    layer.adapt(TEXTS)
+    assert layer.get_vocabulary() == ["", "[UNK]", "the cat", "sat", "a dog"]
+    assert layer(TEXTS).numpy().tolist() == [[2, 3], [0, 0], [4, 0]]
+    assert layer("the cat,x").numpy().tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "standardize",
+    [
+        lambda text: text.upper(),
+        np.char.upper,
+        lambda texts: [text.upper() for text in texts],
+        lambda texts: np.array([text.upper() for text in texts.tolist()]),
+    ],
+)
+def test_standardize_may_take_a_text_or_a_batch(standardize):
+    layer = layers.TextVectorization(standardize=standardize, vocabulary=["THE", "DOG"])
+    assert layer(["the dog", "dog"]).numpy().tolist() == [[2, 3], [3, 0]]
+
+
+def test_functions_that_fit_neither_way_are_named():
+    def lengths(texts):
+        return [[["x"]]]
+
+    with pytest.raises(ValueError, match="lengths of TextVectorization gives neither"):
+        layers.TextVectorization(split=lengths)(["a b", "c"])
+    with pytest.raises(ZeroDivisionError):
+        layers.TextVectorization(split=lambda text: 1 / 0)(["a b", "c"])

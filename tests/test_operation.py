@@ -179,3 +179,32 @@ def test_an_own_output_spec_may_be_a_keras_tensor(base):
     np.testing.assert_array_equal(outputs[1], np.ones((2, 3)))
     assert picodl.KerasTensor((2, None)).dtype == "float32"
     assert L.InputLayer((3,)).input == []
+
+
+def test_symbolic_call_gives_symbols():
+    x = picodl.Input((5, 3))
+    for layer in (L.Dense(4), L.LSTM(2, return_state=True)):
+        found, called = picodl.tree.flatten(layer.symbolic_call(x)), picodl.tree.flatten(layer(x))
+        assert [(s.shape, s.dtype) for s in found] == [(s.shape, s.dtype) for s in called]
+        assert all(s.step is None for s in found)  # a call is recorded by calling alone
+    y = Clip(0.0).symbolic_call(x)
+    assert y.shape == (None, 5, 3) and y.step.inputs == [x]
+
+
+def test_an_input_may_take_over_a_symbol():
+    given = picodl.KerasTensor((None, 3), "float32")
+    x = picodl.Input(tensor=given, name="x")
+    h = L.Dense(4)(x)
+    whole = picodl.Model(x, L.Dense(2)(h))
+    assert x is given and whole.predict(np.ones((2, 3)), verbose=0).shape == (2, 2)
+    rest = picodl.Model(picodl.Input(tensor=h, name="h"), L.Dense(5)(h))
+    assert rest.layers[0].name == "h" and rest.input_shape == (None, 4)
+    assert rest.predict(np.ones((2, 4)), verbose=0).shape == (2, 5)
+    assert whole.predict(np.ones((2, 3)), verbose=0).shape == (2, 2)
+    for same in ({"shape": (3,)}, {"batch_shape": (None, 3)}, {"dtype": "float32"}):
+        assert picodl.Input(tensor=picodl.KerasTensor((None, 3)), **same).shape == (None, 3)
+    for other in ({"shape": (4,)}, {"batch_size": 2}, {"dtype": "int32"}):
+        with pytest.raises(ValueError, match="differs from that of the tensor"):
+            picodl.Input(tensor=given, **other)
+    with pytest.raises(ValueError, match="tensor must be a symbol"):
+        picodl.Input(tensor=np.ones(3))

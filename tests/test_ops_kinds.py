@@ -421,3 +421,35 @@ def test_iteration_over_a_tensor_is_recorded():
     np.testing.assert_array_equal(x.grad, np.repeat([[0.0], [1.0], [2.0]], 4, 1))
     with pytest.raises(TypeError, match="without axes"):
         list(Tensor(1.0))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+def test_relu_hard_tanh_and_vander_of_integers_stay_integers(dtype):
+    x = np.array([-3, 0, 1, 2]).astype(dtype) if dtype != "uint8" else np.arange(4).astype(dtype)
+    for found, wanted in (
+        (ops.relu(x), np.maximum(x, 0)),
+        (ops.relu(np.tile(x, 3000)), np.tile(np.maximum(x, 0), 3000)),
+        (ops.hard_tanh(x), np.clip(x.astype(int), -1, 1)),
+        (ops.vander(x), np.vander(x)),
+        (ops.vander(x, 2, increasing=True), np.vander(x, 2, increasing=True)),
+    ):
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, wanted.astype(dtype))
+    assert ops.relu(Input((3,), dtype=dtype)).dtype == dtype
+    assert ops.vander(A[0]).dtype == "float32"
+
+
+def test_relu_of_bools_gives_integers():
+    for x in (A > 0.5, np.tile(A > 0.5, (500, 1))):
+        for found in (ops.relu(x), ops.relu(Tensor(x)).numpy()):
+            assert found.dtype == "int32" and np.array_equal(found, x)
+    assert ops.relu(Input((3,), dtype="bool")).dtype == "int32"
+
+
+def test_sizes_below_minus_one_are_refused():
+    for shape in (-2, (-2, 4), [3, -4], (-3,)):
+        with pytest.raises(ValueError, match="a size must be -1 or not negative; received"):
+            ops.reshape(A, shape)
+    with pytest.raises(ValueError, match="a size must be -1 or not negative; received"):
+        ops.reshape(Input((4,)), (-2, 4))
+    assert ops.reshape(A, -1).shape == (12,) and ops.reshape(A[:1, :1], ()).shape == ()

@@ -104,3 +104,8 @@ def test_constraint_names(name):
 def test_messages(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_the_base_of_constraints_changes_nothing():
+    w = np.array([-1.0, 2.0])
+    assert constraints.Constraint()(w) is w

@@ -424,3 +424,44 @@ def test_a_lambda_keeps_its_mask_and_its_output_shape(options, tmp_path):
         wanted, found = options.get(key), getattr(layer, key)
         assert np.array_equal(wanted, found) if key == "mask" else wanted == found
     assert layer.supports_masking == ("mask" in options)
+
+
+@pytest.mark.parametrize("ending", [".weights.h5", ".weights.json"])
+def test_objects_to_skip_keep_their_weights(ending, tmp_path):
+    a, b = net(), net()
+    a.save_weights(tmp_path / f"x{ending}")
+    saving.save_weights(a, tmp_path / f"short{ending}", objects_to_skip=[a.layers[0]])
+    before = b.get_weights()
+    for file in (f"x{ending}", f"short{ending}"):
+        b.load_weights(tmp_path / file, objects_to_skip=[b.layers[0]])
+        assert np.array_equal(b.get_weights()[0], before[0])
+        assert np.array_equal(b.get_weights()[2], a.get_weights()[2])
+    with pytest.raises(saving.FileError, match=r"layers/dense/vars/0.*is missing"):
+        b.load_weights(tmp_path / f"short{ending}")
+    wide = net(16)
+    with pytest.raises(saving.FileError, match="b/kernel needs"):
+        wide.load_weights(tmp_path / f"x{ending}", objects_to_skip=[wide.layers[0]])
+
+
+def test_a_skipped_model_keeps_what_is_inside_alone(tmp_path):
+    def nested():
+        x = P.Input((3,))
+        return P.Sequential([x, P.Sequential([x, layers.Dense(3)]), layers.Dense(3, name="head")])
+
+    a, b = nested(), nested()
+    before = b.get_weights()
+    a.save_weights(tmp_path / "x.weights.h5")
+    b.load_weights(tmp_path / "x.weights.h5", objects_to_skip=[b.layers[0]])
+    assert np.array_equal(b.get_weights()[0], before[0])
+    assert np.array_equal(b.get_weights()[2], a.get_weights()[2])
+
+
+@pytest.mark.parametrize("ending", [".keras", ".h5", ".npz", ".safetensors"])
+def test_objects_to_skip_goes_with_weight_files_alone(ending, tmp_path):
+    model = net()
+    path = save(model, tmp_path / f"x{ending}")
+    with pytest.raises(saving.FileError, match=r"objects_to_skip goes with \.weights\.h5"):
+        model.load_weights(path, objects_to_skip=[model.layers[0]])
+    if not ending.startswith(".k"):
+        with pytest.raises(ValueError, match="objects_to_skip goes"):
+            saving.save_weights(model, path, objects_to_skip=[model.layers[0]])

@@ -21,7 +21,7 @@ WEIGHTS = [
     (d, f)
     for d in FOLDERS
     for f in ("model.weights.h5", "legacy_weights.h5", "model.h5", "model.keras")
-    if (FOLDER / d / f).exists() and d not in ("subclassed", "functional_subclass")
+    if (FOLDER / d / f).exists() and d not in ("subclassed", "functional_subclass", "vocabularies")
 ]
 
 
@@ -64,6 +64,46 @@ def test_weights_of_keras_load_into_the_same_architecture(folder, file):
         warnings.filterwarnings("ignore", message="The state of optimizer")
         model.load_weights(FOLDER / folder / file)
     predicts(model, expected(folder))
+
+
+@pytest.mark.parametrize("file", ["x.keras", "x.h5", "x.weights.h5"])
+def test_vocabularies_and_their_weights_are_kept(file, tmp_path):
+    values = expected("vocabularies")
+    model = saving.load_model(FOLDER / "vocabularies" / "model.keras")
+    model.save_weights(tmp_path / file) if "weights" in file else model.save(tmp_path / file)
+    if "weights" in file:
+        model.get_layer("words").load_own_variables({"idf_weights": np.zeros(5)})
+        model.load_weights(tmp_path / file)
+    else:
+        model = saving.load_model(tmp_path / file)
+    predicts(model, values)
+
+
+def test_vocabularies_weights_are_laid_out_as_keras_writes_them(tmp_path):
+    theirs = FOLDER / "vocabularies" / "model.keras"
+    saving.load_model(theirs).save(tmp_path / "x.keras")
+    found = []
+    for path in (theirs, tmp_path / "x.keras"):
+        with zipfile.ZipFile(path) as archive:
+            archive.extract("model.weights.h5", tmp_path)
+        found.append(sorted(structure(tmp_path / "model.weights.h5")))
+    assert found[0] == found[1]
+
+
+def test_weights_of_another_vocabulary_are_refused(tmp_path):
+    def words(tokens, mode="tf_idf"):
+        x = P.Input((1,), dtype="string")
+        options = {"idf_weights": range(len(tokens))} if mode == "tf_idf" else {}
+        layer = layers.StringLookup(vocabulary=tokens, output_mode=mode, name="w", **options)
+        return P.Model(x, layer(x))
+
+    words(["a", "b"]).save_weights(tmp_path / "x.weights.h5")
+    other = words(["a", "b", "c"])
+    with pytest.raises(saving.FileError, match=r"idf_weights have shape \(3,\).*needs \(4,\)"):
+        other.load_weights(tmp_path / "x.weights.h5")
+    np.testing.assert_allclose(other.layers[-1].idf_weights, [1, 0, 1, 2])
+    with pytest.raises(saving.FileError, match="holds 0 variables itself"):
+        words(["a", "b"], "count").load_weights(tmp_path / "x.weights.h5")
 
 
 class Block(layers.Layer):
@@ -158,7 +198,9 @@ def test_a_subclassed_model_is_saved_whole_with_its_config(tmp_path):
         model.save(tmp_path / "x.h5")
 
 
-@pytest.mark.parametrize("folder", [d for d in FOLDERS if (FOLDER / d / "model.keras").exists()])
+@pytest.mark.parametrize(
+    "folder", [d for d, f in WHOLE if f == "model.h5" and (d, "model.keras") in WHOLE]
+)
 def test_what_picodl_writes_is_laid_out_as_keras_writes_it(folder, tmp_path):
     model = saving.load_model(FOLDER / folder / "model.keras")
     model.save_weights(tmp_path / "own.weights.h5")

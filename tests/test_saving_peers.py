@@ -116,6 +116,19 @@ def test_models_predict_the_same_on_both_sides(writer, name, ending, keras, tmp_
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("writer", ["picodl", "keras"])
+def test_weights_of_tokens_load_on_the_other_side(writer, keras, tmp_path):
+    here, there = (P, keras) if writer == "picodl" else (keras, P)
+    texts = np.array(["the cat sat", "the dog sat on the cat", "a bird"])
+    layer = here.layers.TextVectorization(output_mode="tf_idf")
+    layer.adapt(texts)
+    x = here.Input((), dtype="string")
+    here.Model(x, layer(x)).save(str(tmp_path / "x.keras"))
+    other = there.models.load_model(str(tmp_path / "x.keras")).layers[-1]
+    assert other.get_vocabulary() == layer.get_vocabulary()
+    np.testing.assert_allclose(np.asarray(other(texts)), np.asarray(layer(texts)), rtol=1e-6)
+
+
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("writer", ["picodl", "keras"])
 @pytest.mark.parametrize("name", ["SGD", "RMSprop", "Adam", "AdamW", "Adamax", "Nadam", "Lion"])

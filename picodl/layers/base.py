@@ -475,6 +475,11 @@ class Layer(DescribedModule):
         return self.dtype_policy.compute_dtype
 
     @property
+    def input_dtype(self) -> str:
+        """`compute_dtype`, under its other name."""
+        return self.compute_dtype
+
+    @property
     def variable_dtype(self) -> str:
         """The dtype of the weights."""
         return self.dtype_policy.variable_dtype

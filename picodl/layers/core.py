@@ -9,7 +9,7 @@ from typing import Any
 from picodl import activations, config
 from picodl.layers.base import Layer
 from picodl.layers.shapes import as_shape
-from picodl.symbolic import Spec, Step
+from picodl.symbolic import Spec, Step, Symbol
 from picodl.typing import Config, Shape
 
 
@@ -48,7 +48,8 @@ class InputLayer(Layer):
         if sparse or ragged:
             raise ValueError(f'Input "{self.name}": picodl has no sparse or ragged tensors.')
         if input_tensor is not None:
-            raise ValueError(f'Input "{self.name}": input_tensor is not supported.')
+            whole = _shape_of(self, input_tensor, shape, batch_size, batch_shape, dtype)
+            shape, batch_size, batch_shape, dtype = None, None, whole, input_tensor.dtype
         for given in (shape, batch_shape):
             if given is not None and not isinstance(given, (list, tuple)):
                 raise TypeError(
@@ -72,7 +73,11 @@ class InputLayer(Layer):
         self.data_dtype = str(dtype) if isinstance(dtype, str) else dtype_name(dtype)
         self.optional = optional
         step = Step(self, (), {}, self.name)
-        symbol = step.give(Spec(self.batch_shape, self.data_dtype))
+        if input_tensor is None:
+            symbol = step.give(Spec(self.batch_shape, self.data_dtype))
+        else:  # from here on it stands for data, wherever it came from
+            symbol = step.outputs = input_tensor
+            symbol.step, symbol.index = step, 0
         symbol.optional = optional
         self._steps = [step]
 
@@ -103,6 +108,33 @@ class InputLayer(Layer):
         self._steps = [step]
 
 
+def _shape_of(
+    layer: Layer, tensor: Any, shape: Any, batch_size: Any, batch_shape: Any, dtype: Any
+) -> Shape:
+    """The shape of a symbol that an Input takes over.
+
+    Raises:
+        ValueError: for anything but a symbol, and if what else is given differs from it.
+    """
+    if not isinstance(tensor, Symbol):
+        raise ValueError(
+            f'Input "{layer.name}": tensor must be a symbol (KerasTensor); received a '
+            f"{type(tensor).__name__}."
+        )
+    found = tensor.shape
+    for name, given, own in (
+        ("shape", None if shape is None else as_shape(shape), found[1:]),
+        ("batch_size", batch_size, found[0] if found else None),
+        ("batch_shape", None if batch_shape is None else as_shape(batch_shape), found),
+        ("dtype", None if dtype is None else dtype_name(dtype), tensor.dtype),
+    ):
+        if given not in (None, own):
+            raise ValueError(
+                f'Input "{layer.name}": {name}={given!r} differs from that of the tensor, {own!r}.'
+            )
+    return found
+
+
 def dtype_name(dtype: Any) -> str:
     """The name of a dtype or dtype policy; floatx for None."""
     if dtype is None:
@@ -129,8 +161,9 @@ def Input(
         shape: of one sample, without the batch axis; None for sizes that vary.
         batch_size: the number of samples, if it is fixed.
         dtype: of the data. Defaults to floatx.
-        sparse, ragged, tensor: accepted when they say nothing.
+        sparse, ragged: accepted when they say nothing.
         batch_shape: shape and batch_size in one.
+        tensor: a symbol to be the input, such as `KerasTensor(shape)`, instead of a new one.
         name: of the input.
         optional: whether None may be passed.
 

@@ -95,7 +95,9 @@ class Dense(LowRank):
     def call(self, inputs: Any) -> Any:
         pair = getattr(self.activation, "pair", None)
         kernel = self._adapted() if self.lora_enabled else self.kernel
-        dense = _dense if isinstance(inputs, Tensor) else ops.dense  # forward() takes arrays too
+        # forward() takes arrays too, and integers are to become floats
+        ready = isinstance(inputs, Tensor) and inputs.data.dtype.kind == "f"
+        dense = _dense if ready else ops.dense
         y = dense(inputs, kernel, self.bias, pair)
         return y if pair is not None or self.activation is None else self.activation(y)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from picodl import regularizers
+from picodl import regularizers, tree
 from picodl.layers.shapes import as_shape
 from picodl.layers.weights import WeightedModule
 from picodl.operation import Operation, plain_arguments
+from picodl.symbolic import Symbol
 from picodl.typing import Config
 
 # keys that other versions of Keras write and that mean nothing here
@@ -40,6 +41,16 @@ class DescribedModule(WeightedModule, Operation):
         from picodl.metrics.base import own_metrics
 
         return own_metrics(self)
+
+    @property
+    def metrics_variables(self) -> list[Any]:
+        """The variables of `metrics`; those that come with picodl keep plain numbers instead."""
+        return [variable for metric in self.metrics for variable in metric.variables]
+
+    def symbolic_call(self, *args: Any, **kwargs: Any) -> Any:
+        """Symbols like those a call on symbols gives, without recording one."""
+        spec = self.compute_output_spec(*args, **kwargs)
+        return tree.map_structure(lambda leaf: Symbol(leaf.shape, leaf.dtype), spec)
 
     def get_config(self) -> Config:
         """What is needed to make an equal layer: `type(layer).from_config(config)`.

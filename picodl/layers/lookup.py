@@ -38,6 +38,8 @@ class TokenLookup(Preprocessing):
     and the mask token has no number.
     """
 
+    config_holds_all = True  # the weights of "tf_idf" too: files without arrays lose nothing
+
     def __init__(
         self,
         max_tokens: int | None,
@@ -84,6 +86,7 @@ class TokenLookup(Preprocessing):
                 f"received dtype {self._dtype.name}."
             )
         self._known = Vocabulary()
+        self._size_to_come = self._specials  # what a config says of a vocabulary not in it
         self._seen: Counter[Any] = Counter()
         self._documents: Counter[Any] = Counter()
         self._document_count = 0
@@ -170,6 +173,35 @@ class TokenLookup(Preprocessing):
     def vocabulary_size(self) -> int:
         """How many numbers there are, special ones included."""
         return len(self._known) + self._specials
+
+    # ---------------------------------------------------------------- files
+
+    def save_own_variables(self, store: Any) -> None:
+        """Put the weights of output mode "tf_idf" into a store, as Keras does."""
+        if self._known.idf is not None:
+            store["idf_weights"] = self._padded_idf()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Take the weights of output mode "tf_idf" from a store; the config may hold them alone.
+
+        Raises:
+            ValueError: for another number of weights, or other arrays.
+        """
+        rest = dict(store)
+        if self.output_mode == "tf_idf" and "idf_weights" in rest:
+            known = Vocabulary(self._known.tokens)
+            known.idf = np.asarray(rest.pop("idf_weights"), self._dtype)
+            if known.idf.shape != (self._depth(),):
+                raise ValueError(
+                    f"idf_weights have shape {known.idf.shape}, the layer needs {(self._depth(),)}."
+                )
+            known.idf = known.idf[: self._size()]
+            self._known = known
+        super().load_own_variables(rest)
+
+    def load_vocabulary(self, tokens: list[str]) -> None:
+        """Take the vocabulary that a file holds beside its config, after the weights."""
+        self.set_vocabulary(tokens, self.idf_weights)
 
     # ---------------------------------------------------------------- adapting
 
@@ -273,13 +305,17 @@ class TokenLookup(Preprocessing):
         mode = "count" if self.output_mode == "tf_idf" else self.output_mode
         depth = self._depth()
         y = encode(np.where(ids < 0, depth, ids), mode, depth + 1, self._dtype)[..., :depth]
-        if self.output_mode == "tf_idf":
-            idf: Any = self._known.idf
-            y = y * np.pad(idf, (0, depth - len(idf)))
-        return y
+        return y * self._padded_idf() if self.output_mode == "tf_idf" else y
+
+    def _padded_idf(self) -> Array:
+        idf: Any = self._known.idf
+        return np.pad(idf, (0, self._depth() - len(idf)))
+
+    def _size(self) -> int:
+        return self.vocabulary_size() if self._known.tokens else self._size_to_come
 
     def _depth(self) -> int:
-        return self.max_tokens if self.pad_to_max_tokens else self.vocabulary_size()  # type: ignore[return-value]
+        return self.max_tokens if self.pad_to_max_tokens else self._size()  # type: ignore[return-value]
 
     def _tokens_for(self, ids: Array) -> Any:
         tokens = np.array([*self.get_vocabulary(), self.oov_token])
@@ -311,7 +347,13 @@ class TokenLookup(Preprocessing):
 
     @classmethod
     def from_config(cls, config: Config) -> Any:
-        return super().from_config(without_paths(cls, config))
+        layer = super().from_config(without_paths(cls, config))
+        layer.expect(config.get("vocabulary_size"))
+        return layer
+
+    def expect(self, size: int | None) -> None:
+        """Let the layer's outputs have the size of a vocabulary that is yet to come."""
+        self._size_to_come = size or self._size_to_come
 
 
 def without_paths(cls: type, config: Config) -> Config:

@@ -25,9 +25,9 @@ class TextVectorization(Preprocessing):
     Args:
         max_tokens: the most numbers, special ones included.
         standardize: "lower_and_strip_punctuation", "lower", "strip_punctuation", None, or a
-            function from text to text.
+            function from text to text, or of an array of texts.
         split: "whitespace", "character", None (a text is one token), or a function from a text to a
-            list of tokens.
+            list of tokens, or from an array of texts to such lists.
         ngrams: also join neighbouring tokens: up to so many, or the sizes as a tuple.
         output_mode: "int": the numbers in order, 0 for padding and 1 for unknown tokens;
             "multi_hot", "count", "tf_idf": a vector for each text.
@@ -46,6 +46,9 @@ class TextVectorization(Preprocessing):
     >>> layer(["the bird sat", "The dog"]).numpy().tolist()
     [[2, 1, 3], [2, 4, 0]]
     """
+
+    saved_names = {"lookup": "_lookup_layer"}  # its name in Keras, and so in weight files
+    config_holds_all = True
 
     def __init__(
         self,
@@ -135,6 +138,14 @@ class TextVectorization(Preprocessing):
         """How many numbers there are, special ones included."""
         return self.lookup.vocabulary_size()
 
+    def save_own_variables(self, store: Any) -> None:
+        """Put into a store what the lookup inside puts there; Keras's files hold it twice."""
+        self.lookup.save_own_variables(store)
+
+    def load_own_variables(self, store: Any) -> None:
+        """See StringLookup."""
+        self.lookup.load_own_variables(store)
+
     def tokens_of(self, texts: Any) -> list[list[str]]:
         """The tokens of each text."""
         array = as_texts(texts)
@@ -143,34 +154,24 @@ class TextVectorization(Preprocessing):
                 f'TextVectorization layer "{self.name}" expects one text a sample, shape (batch,) '
                 f"or (batch, 1), but received shape {array.shape}."
             )
-        cut = self._cutter()
-        return [cut(text) for text in array.reshape(-1).tolist()]
+        found: list[Any] = array.reshape(-1).tolist()
+        if callable(self.standardize):
+            found = _of_each(self.standardize, found, _as_text)
+        else:
+            kind = self.standardize or ""
+            found = [text.lower() for text in found] if "lower" in kind else found
+            found = [_PUNCTUATION.sub("", t) for t in found] if "strip" in kind else found
+        if callable(self.split):
+            found = _of_each(self.split, found, _as_tokens)
+        else:
+            split: Any = {"whitespace": str.split, "character": list}.get(self.split)
+            found = [split(text) if split else [text] for text in found]
+        return found if self._sizes == (1,) else [self._joined(tokens) for tokens in found]
 
-    def _cutter(self) -> Callable[[str], list[str]]:
-        standardize: Any = self.standardize
-        if not callable(standardize):
-            lower = standardize in ("lower_and_strip_punctuation", "lower")
-            strip = standardize in ("lower_and_strip_punctuation", "strip_punctuation")
-
-            def standardize(text: str) -> str:
-                text = text.lower() if lower else text
-                return _PUNCTUATION.sub("", text) if strip else text
-
-        split: Any = {"whitespace": str.split, "character": list, None: lambda text: [text]}.get(
-            self.split if isinstance(self.split, str) or self.split is None else "", self.split
-        )
-
-        def cut(text: str) -> list[str]:
-            clean = standardize(np.str_(text))  # a str to Python, an array to functions of numpy
-            clean = clean.item() if isinstance(clean, np.ndarray) else clean
-            tokens = [str(token) for token in split(clean)]
-            if self._sizes == (1,):
-                return tokens
-            return [
-                " ".join(tokens[i : i + n]) for n in self._sizes for i in range(len(tokens) - n + 1)
-            ]
-
-        return cut
+    def _joined(self, tokens: list[str]) -> list[str]:
+        return [
+            " ".join(tokens[i : i + n]) for n in self._sizes for i in range(len(tokens) - n + 1)
+        ]
 
     def call(self, inputs: Any) -> Any:
         rows = self.tokens_of(inputs)
@@ -221,7 +222,52 @@ class TextVectorization(Preprocessing):
             for name in ("standardize", "split")
             if isinstance(config.get(name), dict)
         }
-        return super().from_config({**without_paths(cls, config), **functions})
+        layer = super().from_config({**without_paths(cls, config), **functions})
+        layer.lookup.expect(config.get("vocabulary_size"))
+        return layer
+
+
+def _of_each(function: Any, texts: list[str], ready: Callable[[Any], Any]) -> list[Any]:
+    """What a user's function gives for each text; it takes one text, or a batch as Keras's do.
+
+    One text tells which: a function of batches fails on it or gives something else. It gets a str
+    of numpy, a str to Python and an array to functions of numpy.
+
+    Args:
+        ready: the result for one text in its final form; None for something else.
+    """
+    probe = np.str_(next(filter(None, texts), ""))
+    failed = None
+    try:
+        alone = ready(function(probe)) is not None
+    except Exception as error:
+        alone, failed = False, error
+    if alone:
+        return [ready(function(np.str_(text))) for text in texts]
+    try:
+        found = [ready(one) for one in function(np.array(texts, dtype=str))]
+    except Exception as error:
+        raise (failed or error) from None
+    if len(found) != len(texts) or None in found:
+        raise failed or ValueError(
+            f"{getattr(function, '__name__', function)} of TextVectorization gives neither strings "
+            f"for one text nor as much for each text of a batch; one of {len(texts)} texts was "
+            f"{str(probe)[:50]!r}."
+        )
+    return found
+
+
+def _as_text(found: Any) -> str | None:
+    found = np.asarray(found).tolist() if hasattr(found, "__array__") else found
+    found = found.decode() if isinstance(found, bytes) else found
+    return found if isinstance(found, str) else None
+
+
+def _as_tokens(found: Any) -> list[str] | None:
+    found = np.asarray(found).tolist() if hasattr(found, "__array__") else found
+    parts = [token.decode() if isinstance(token, bytes) else token for token in found]
+    nested = any(hasattr(p, "__len__") and not isinstance(p, str) for p in parts)
+    return None if nested else [str(token) for token in parts]
 
 
 def padded(rows: list[Array], length: int) -> Array:

@@ -130,7 +130,7 @@ def positive(z: Array, out: Array | None = None) -> Array:
         return np.maximum(z, _ZERO if z.dtype == np.float32 else 0, out=out)
     if z.dtype == np.float32:
         return z.clip(_ZERO, _INFINITY, out=out)
-    return z.clip(0, np.inf, out=out)
+    return np.maximum(z, 0, out=out) if z.dtype.kind in "iu" else z.clip(0, np.inf, out=out)
 
 
 def _relu_forward(z: Array) -> tuple[Array, Array]:
@@ -322,20 +322,26 @@ def log_softmax_pair(axis: int = -1) -> Pair:
 # -------------------------------------------------------------------- the ops
 
 
-def pair_op(name: str, pair: Pair, does: str, formula: str) -> Callable[..., Any]:
-    """A pair as a public op, with a docstring of what it does and the formula of its slope."""
+def pair_op(
+    name: str, pair: Pair, does: str, formula: str, kind: str = "Tensor"
+) -> Callable[..., Any]:
+    """A pair as a public op, with a docstring of what it does and the formula of its slope; with
+    kind "Numeric" integers stay integers, and bools become some."""
 
     def function(x: Tensor) -> Tensor:
+        if x.data.dtype.kind == "b":
+            x = Tensor(x.data.astype(np.int32))
         return apply_pair(x, pair, name)
 
     function.__name__ = function.__qualname__ = name
+    function.__annotations__["x"] = kind
     function.__doc__ = f"{does}, elementwise.\n\n    Gradient: dx = g * {formula}.\n    "
     ready = op(function)
     ready.pair = pair  # type: ignore[attr-defined]
     return ready
 
 
-relu = pair_op("relu", relu_pair, "max(x, 0)", "(x > 0)")
+relu = pair_op("relu", relu_pair, "max(x, 0)", "(x > 0)", "Numeric")
 relu6 = pair_op("relu6", relu6_pair, "min(max(x, 0), 6)", "(0 < x < 6)")
 sigmoid_op = pair_op("sigmoid", sigmoid_pair, "1 / (1 + exp(-x))", "y (1 - y)")
 softplus_op = pair_op("softplus", softplus_pair, "log(1 + exp(x))", "(1 - exp(-y))")

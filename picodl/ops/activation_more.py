@@ -14,7 +14,11 @@ from picodl.typing import Array
 
 
 def _piecewise(
-    name: str, forward: Callable[[Array], Array], slope: Callable[[Array], Array], does: str
+    name: str,
+    forward: Callable[[Array], Array],
+    slope: Callable[[Array], Array],
+    does: str,
+    kind: str = "Tensor",
 ) -> Callable[..., Any]:
     """An op whose slope is constant or linear between its kinks."""
 
@@ -28,15 +32,17 @@ def _piecewise(
         return record(forward(a), (x,), backward)
 
     function.__name__ = function.__qualname__ = name
+    function.__annotations__["x"] = kind
     function.__doc__ = f"{does}, elementwise.\n\n    Gradient: dx = g * the slope of that.\n    "
     return op(function)
 
 
 hard_tanh = _piecewise(
     "hard_tanh",
-    lambda a: np.clip(a, -1, 1),
+    lambda a: np.clip(a, 0 if a.dtype.kind == "u" else -1, 1),
     lambda x: (x > -1) & (x < 1),
     "x between -1 and 1, the bound outside",
+    "Numeric",
 )
 sparse_plus = _piecewise(
     "sparse_plus",

@@ -182,7 +182,7 @@ def copy(x: Numeric) -> Tensor:
 
 
 @op
-def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+def vander(x: Numeric, N: int | None = None, increasing: bool = False) -> Tensor:
     """The powers of a vector's elements as columns, from the highest down unless increasing.
 
     Gradient: dx = the sum over columns p of g * p * x^(p - 1).

@@ -34,15 +34,22 @@ def reshape(x: Numeric, newshape: Any) -> Tensor:
     """The elements in the same order under another shape; one size may be -1.
 
     Gradient: dx = g in x's shape.
+
+    Raises:
+        ValueError: for smaller sizes, and shapes of another number of elements.
     """
     shape = x.data.shape
     if not isinstance(newshape, (int, tuple)):
         newshape = _numbers(newshape)
+    y = x.data.reshape(newshape)
+    if y.shape != newshape and (newshape if isinstance(newshape, int) else min(newshape)) < -1:
+        # numpy takes all negative sizes for -1
+        raise ValueError(f"reshape: a size must be -1 or not negative; received {newshape}.")
 
     def backward(g: Any) -> Any:
         return (g.reshape(shape),)
 
-    return record(x.data.reshape(newshape), (x,), backward)
+    return record(y, (x,), backward)
 
 
 def ravel(x: Any) -> Any:

@@ -127,8 +127,8 @@ class Optimizer(State):
         """The rule: change the variable and the slots in place.
 
         In Keras's form, with the learning rate as the third and last argument, it gets one
-        parameter at a time, as tensors: the slots come from `add_variable_from_reference`, called
-        in `build`, and `assign` and its relatives set values.
+        parameter at a time, as tensors: the slots come from `add_optimizer_variables`, called in
+        `build`, and `assign` and its relatives set values.
 
         Raises:
             NotImplementedError: unless a subclass defines it.

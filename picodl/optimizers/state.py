@@ -83,8 +83,37 @@ class State:
         """A variable of the shape and dtype of another, named after it."""
         data = reference_variable.data
         path = getattr(reference_variable, "path", "parameter").replace("/", "_")
-        name = f"{path}_{name or 'slot'}"
+        name = f"{path}_{name or 'var'}"
         return self.add_variable(data.shape, initializer, data.dtype, name=name)
+
+    def add_optimizer_variables(
+        self, trainable_variables: Iterable[Any], name: Any, initializer: Any = "zeros"
+    ) -> Any:
+        """A variable for each of others, of its shape and dtype; to be called in `build`.
+
+        Args:
+            trainable_variables: the others.
+            name: the last part of the paths, or a list of several: so many variables for each.
+            initializer: of all, or a list with one for each name.
+
+        Returns: a list, or with several names a tuple of lists.
+
+        Raises:
+            ValueError: unless there are as many initializers as names.
+        """
+        names = [name] if isinstance(name, str) else list(name)
+        several = isinstance(initializer, (list, tuple))
+        first = list(initializer) if several else [initializer] * len(names)
+        if len(first) != len(names):
+            raise ValueError(
+                f"{self.name}: add_optimizer_variables received {len(names)} names, but "
+                f"{len(first)} initializers."
+            )
+        made: tuple[list[Parameter], ...] = tuple([] for _ in names)
+        for variable in trainable_variables:  # in Keras's order: all names of one, then the next
+            for found, last, start in zip(made, names, first, strict=True):
+                found.append(self.add_variable_from_reference(variable, last, start))
+        return made[0] if isinstance(name, str) else made
 
     def assign(self, variable: Any, value: Any) -> None:
         """Set a variable's values in place."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from picodl.config import require_no_scope
@@ -16,6 +17,7 @@ from picodl.saving.registry import custom_object_scope
 from picodl.saving.serialization import deserialize_keras_object, warn_of_safe_mode
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
+_SKIPPING = "objects_to_skip goes with .weights.h5 and .weights.json files only."
 
 
 def save_model(
@@ -102,7 +104,11 @@ def load_model(
 
 
 def save_weights(
-    model: Any, filepath: Any, overwrite: bool = True, max_shard_size: float | None = None
+    model: Any,
+    filepath: Any,
+    overwrite: bool = True,
+    max_shard_size: float | None = None,
+    objects_to_skip: Any = None,
 ) -> None:
     """Save a model's weights, and its optimizer's state if it has one.
 
@@ -113,6 +119,8 @@ def save_weights(
             several files.
         overwrite: whether an existing file is replaced.
         max_shard_size: with `NAME.weights.json`: size of each file, in GB.
+        objects_to_skip: layers whose weights are not written, with `NAME.weights.h5` and
+            `NAME.weights.json`.
 
     Raises:
         ValueError: for another ending, or a model that has not been built.
@@ -120,12 +128,15 @@ def save_weights(
         OSError: if the disk is full, the folder missing, ...; the old file is kept.
     """
     path = as_path(filepath)
+    left_out = list(objects_to_skip or ())
     if max_shard_size is not None or path.endswith(".weights.json"):
         check_writable(path, overwrite)
-        shards.write(model, path, max_shard_size)
+        shards.write(model, path, max_shard_size, left_out)
         return
-    writers = {
-        ".weights.h5": weights_h5.write_weights,
+    if left_out and not path.endswith(".weights.h5"):
+        raise ValueError(_SKIPPING)
+    writers: dict[str, Callable[..., None]] = {
+        ".weights.h5": functools.partial(weights_h5.write_weights, left_out=left_out),
         ".h5": legacy_h5.write_weights,
         ".hdf5": legacy_h5.write_weights,
         ".npz": npz.write_weights,
@@ -158,7 +169,8 @@ def load_weights(
         filepath: what `save_weights`, `save_model` or Keras wrote; what it is, the file tells.
         skip_mismatch: keep the own weights of layers that do not fit, with a warning.
         by_name: for the older `.h5`: pair layers by name instead of by order.
-        objects_to_skip: layers that keep their own weights.
+        objects_to_skip: layers that keep their own weights, whatever the file holds for them; for
+            `NAME.weights.h5` and `NAME.weights.json`.
 
     Raises:
         OSError: if there is no such file.
@@ -169,18 +181,20 @@ def load_weights(
     require_no_scope("Loading weights")
     path = as_path(filepath)
     weights_h5.require_built(model)
-    kept = set(map(id, objects_to_skip or ()))
-    if kept:
-        raise ValueError("objects_to_skip is not supported; use skip_mismatch or by_name.")
+    left_out = list(objects_to_skip or ())
     with loading(path):
         if os.path.isdir(path):
+            if left_out:
+                raise FileError(_SKIPPING)
             _load_members(Folder(path), model, skip_mismatch)
             return
         with open(path, "rb") as file:
             kind = kind_of(file)
+            if left_out and kind not in ("hdf5", "json"):
+                raise FileError(_SKIPPING)
             if kind == "hdf5":
                 with open_hdf5(file) as root:
-                    _load_hdf5(root, model, skip_mismatch, by_name)
+                    _load_hdf5(root, model, skip_mismatch, by_name, left_out)
             elif by_name:
                 raise FileError("by_name=True is for the older .h5 files.")
             elif kind == "zip":
@@ -190,7 +204,7 @@ def load_weights(
                 else:
                     npz.read_weights(archive, model, skip_mismatch)
             elif kind == "json":
-                shards.read(path, model, skip_mismatch)
+                shards.read(path, model, skip_mismatch, left_out)
             elif kind == "safetensors":
                 safetensors.read_weights(file, model, skip_mismatch)
             else:
@@ -200,13 +214,15 @@ def load_weights(
                 )
 
 
-def _load_hdf5(root: Any, model: Any, skip_mismatch: bool, by_name: bool) -> None:
+def _load_hdf5(root: Any, model: Any, skip_mismatch: bool, by_name: bool, left_out: Any) -> None:
     if root.get("model_weights") is not None or root.texts("layer_names") is not None:
+        if left_out:
+            raise FileError(_SKIPPING)
         legacy_h5.read_weights(root, model, skip_mismatch, by_name)
     elif by_name:
         raise FileError("by_name=True is for the older .h5 files; this one goes by structure.")
     else:
-        weights_h5.read_weights(root, model, skip_mismatch)
+        weights_h5.read_weights(root, model, skip_mismatch, left_out)
 
 
 def _load_members(members: Any, model: Any, skip_mismatch: bool) -> None:

@@ -82,9 +82,9 @@ def read_model(members: Archive | Folder, compile: bool = True) -> Any:
     training = config.pop("compile_config", None) if isinstance(config, dict) else None
 
     def fill(model: Any) -> None:
-        read_assets(members, model)
         with open_weights(members, model) as file, open_hdf5(file, members.verified) as root:
             read_weights(root, model)
+            read_assets(members, model)
             if compile and training:
                 compile_from(model, training, f"{CONFIG}: compile_config")
                 read_optimizer(root, model)
@@ -101,12 +101,12 @@ def read_assets(members: Archive | Folder, model: Any) -> None:
                 "load_assets() would read; picodl does not support assets."
             )
         name = f"assets/{place.path}/vocabulary.txt"
-        if hasattr(place.owner, "set_vocabulary") and name in members:
+        if hasattr(place.owner, "load_vocabulary") and name in members:
             try:
                 tokens = members.read(name, CONFIG_BYTES).decode("utf-8").splitlines()
             except UnicodeDecodeError as error:
                 raise FileError(f"{name} is not UTF-8 text: {error}") from error
-            place.owner.set_vocabulary(tokens)
+            place.owner.load_vocabulary(tokens)
 
 
 def open_weights(members: Archive | Folder, model: Any) -> Any:

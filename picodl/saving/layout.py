@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from picodl.layers.weights import own_variables
@@ -42,15 +42,16 @@ class Place(NamedTuple):
         return ((path, merged.get(id(v), v.data)) for path, v in self.items())
 
 
-def places(model: Module) -> list[Place]:
-    """The objects of a model in the order of the file, each at the first path that leads to it.
+def places(model: Module, left_out: Collection[Any] = ()) -> list[Place]:
+    """The objects of a model in the order of the file, each at the first path that leads to it;
+    none that are left out, nor what only leads through these.
 
     The path is made of attribute names, alphabetical with private ones last. What stands in a list,
     tuple or dict is named after its class, numbered. A model's layers come under `layers`, so
     their own names play no part.
     """
     found: list[Place] = []
-    seen: set[int] = set()
+    seen = set(map(id, left_out))
     stack: list[tuple[str, Module]] = [("", model)]
     while stack:
         path, module = stack.pop()

@@ -85,7 +85,7 @@ def write_weights(stream: Any, model: Any) -> None:
 
 def _refuse_own_state(model: Any) -> None:
     for module in model.modules():
-        if saves_its_own(module):
+        if saves_its_own(module) and not getattr(module, "config_holds_all", False):
             raise ValueError(
                 f'Layer "{module.name}" ({type(module).__name__}) defines save_own_variables(), '
                 "but the older .h5 holds weights only: what else it keeps would be lost. Save the "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Collection
 from contextlib import ExitStack
 from typing import Any
 
@@ -18,7 +19,9 @@ from picodl.saving.weights_h5 import model_pairs, saved_places, write_places
 GIB = 1 << 30
 
 
-def write(model: Any, path: str, max_shard_size: float | None = None) -> None:
+def write(
+    model: Any, path: str, max_shard_size: float | None = None, left_out: Collection[Any] = ()
+) -> None:
     """Write a model's weights into files beside `NAME.weights.json`, which is written last.
 
     Args:
@@ -26,6 +29,7 @@ def write(model: Any, path: str, max_shard_size: float | None = None) -> None:
         path: `NAME.weights.json`; the others are `NAME_00000.weights.h5`, ...
         max_shard_size: of each file, in GB (2**30 bytes). Defaults to 5. One object's weights stay
             together.
+        left_out: layers whose weights are not written.
 
     Raises:
         ValueError: for another ending, or a size that is not positive.
@@ -42,7 +46,8 @@ def write(model: Any, path: str, max_shard_size: float | None = None) -> None:
     base = path.removesuffix(".weights.json")
     weight_map: dict[str, str] = {}
     total = 0
-    for number, shard in enumerate(_split(saved_places(model), size * GIB)):
+    found = saved_places(model, left_out=left_out)
+    for number, shard in enumerate(_split(found, size * GIB)):
         name = f"{base}_{number:05}.weights.h5"
         with atomic_write(name) as file, h5py.File(file, "w") as target:
             write_places(target, shard)
@@ -67,7 +72,9 @@ def _split(found: list[Place], limit: float) -> list[list[Place]]:
     return shards
 
 
-def read(path: str, model: Any, skip_mismatch: bool = False) -> None:
+def read(
+    path: str, model: Any, skip_mismatch: bool = False, left_out: Collection[Any] = ()
+) -> None:
     """Set a model's weights from `NAME.weights.json` and the files beside it; all or nothing.
 
     Only plain files in the same folder, called `NAME_NUMBER.weights.h5`, are opened.
@@ -90,7 +97,7 @@ def read(path: str, model: Any, skip_mismatch: bool = False) -> None:
             where = _beside(path, name)
             stack.enter_context(loading(where))
             roots.append(stack.enter_context(open_hdf5(stack.enter_context(open(where, "rb")))))
-        assign_all(model_pairs(roots, model, skip_mismatch))
+        assign_all(model_pairs(roots, model, skip_mismatch, left_out))
 
 
 def _beside(path: str, name: str) -> str:

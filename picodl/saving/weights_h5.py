@@ -12,7 +12,7 @@ the attribute `crc32` (see `checksum`), and the root counts the arrays; Keras ig
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from picodl.layers.weights import adapters_of
@@ -30,12 +30,14 @@ _COUNT = "arrays"  # attribute of the root: how many were written
 Pair = tuple[Any, Any, str]
 
 
-def write_weights(stream: Any, model: Any, with_optimizer: bool = True) -> None:
+def write_weights(
+    stream: Any, model: Any, with_optimizer: bool = True, left_out: Collection[Any] = ()
+) -> None:
     """Write a model's weights, and its optimizer's state if it has one, to a binary file."""
     import h5py
 
     with h5py.File(stream, "w") as file:
-        write_places(file, saved_places(model, with_optimizer))
+        write_places(file, saved_places(model, with_optimizer, left_out))
 
 
 def write_places(file: Any, found: Iterable[Place]) -> None:
@@ -51,14 +53,16 @@ def write_places(file: Any, found: Iterable[Place]) -> None:
     file.attrs[_COUNT] = count
 
 
-def saved_places(model: Any, with_optimizer: bool = True) -> list[Place]:
+def saved_places(
+    model: Any, with_optimizer: bool = True, left_out: Collection[Any] = ()
+) -> list[Place]:
     """What a file of the model holds.
 
     Raises:
         ValueError: if the model has not been built.
     """
     require_built(model)
-    found = places(model)
+    found = places(model, left_out)
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None and with_optimizer:
         found.append(Place("optimizer", optimizer.name, list(optimizer.variables)))
@@ -78,21 +82,26 @@ def require_built(model: Any) -> None:
         )
 
 
-def read_weights(root: Group, model: Any, skip_mismatch: bool = False) -> None:
+def read_weights(
+    root: Group, model: Any, skip_mismatch: bool = False, left_out: Collection[Any] = ()
+) -> None:
     """Set a model's weights, and its optimizer's state, from a file's root group; all or nothing.
 
     Args:
         root: of an open file.
         model: built; a compiled one also takes the optimizer's state.
         skip_mismatch: keep the own weights of layers that do not fit, with a warning.
+        left_out: layers that keep their own weights, whatever the file holds for them.
 
     Raises:
         FileError: if anything is missing, left over, damaged, or of another shape.
     """
-    assign_all(model_pairs([root], model, skip_mismatch))
+    assign_all(model_pairs([root], model, skip_mismatch, left_out))
 
 
-def model_pairs(roots: list[Group], model: Any, skip_mismatch: bool = False) -> list[Pair]:
+def model_pairs(
+    roots: list[Group], model: Any, skip_mismatch: bool = False, left_out: Collection[Any] = ()
+) -> list[Pair]:
     """A model's weights, and its optimizer's state, with their items in one or several files.
 
     Raises:
@@ -107,7 +116,7 @@ def model_pairs(roots: list[Group], model: Any, skip_mismatch: bool = False) -> 
         for path, dataset in datasets.items():
             found[path.replace("_layer_checkpoint_dependencies", "layers")] = dataset
     size = sum(root.source.size for root in roots)
-    pairs = weight_pairs(model, found, size, skip_mismatch)
+    pairs = weight_pairs(model, found, size, skip_mismatch, left_out)
     for root in roots:
         pairs += _state_pairs(root, model)
     if lost:
@@ -125,7 +134,11 @@ def read_optimizer(root: Group, model: Any) -> None:
 
 
 def weight_pairs(
-    model: Any, found: Mapping[str, Item], size: int, skip_mismatch: bool = False
+    model: Any,
+    found: Mapping[str, Item],
+    size: int,
+    skip_mismatch: bool = False,
+    left_out: Collection[Any] = (),
 ) -> list[Pair]:
     """The model's weights with their items; only what the file declares is looked at.
 
@@ -134,6 +147,7 @@ def weight_pairs(
         found: path -> item.
         size: of the file, in bytes.
         skip_mismatch: leave out layers that do not fit, with a warning.
+        left_out: layers that keep their own weights.
 
     Raises:
         FileError: if anything is missing, left over, or of another shape.
@@ -141,7 +155,11 @@ def weight_pairs(
     pairs: list[Pair] = []
     problems: list[str] = []
     known: set[str] = set()
-    for place in places(model):
+    if left_out:
+        bases = {place.base for place in places(model)}
+        bases -= {place.base for place in places(model, left_out)}
+        known = {path for path in found if path.rpartition("/")[0] in bases}
+    for place in places(model, left_out):
         if keeps_its_own(place.owner):
             labels = [(v, label_of(v, place)) for v in place.variables]
             loader = Loader(place.owner, labels, skip_mismatch)
