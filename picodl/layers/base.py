@@ -17,7 +17,7 @@ from picodl.config import DTypePolicy, thread
 from picodl.layers.description import DescribedModule
 from picodl.layers.input_spec import InputSpec
 from picodl.layers.shapes import as_shape, is_regular, map_shapes
-from picodl.layers.signature import CallSignature
+from picodl.layers.signature import CallSignature, tried_out
 from picodl.operation import bound_arguments
 from picodl.parallel import blas_single_thread
 from picodl.symbolic import Spec, Step, Symbol
@@ -391,30 +391,7 @@ class Layer(DescribedModule):
         return tree.map_structure(lambda spec: spec.shape, self._infer(symbols, {}))
 
     def _infer(self, args: Any, kwargs: Any) -> Any:
-        states = [w for w in self.parameters() if not w.requires_grad and w.data.flags.writeable]
-        before = [(w, w.data.copy()) for w in states]
-        generators = [
-            (part, part.get_state())
-            for module in self.modules()
-            for part in vars(module).values()
-            if hasattr(part, "get_state") and hasattr(part, "set_state")
-        ]
-        names = thread.names
-        if not self._called and names[-1:] == (self.name,):
-            names = names[:-1]  # the first call opens the scope itself
-        with config.thread_values(losses=[], names=names):
-            try:
-                return symbolic.infer(self, args, kwargs)
-            except Exception:
-                if not CallSignature.of(type(self)).mask or "mask" in kwargs or not args:
-                    raise
-                shape = getattr(args[0], "shape", ())  # it may insist on the mask it will get
-                return symbolic.infer(self, args, {**kwargs, "mask": Symbol(shape[:2], "bool")})
-            finally:
-                for weight, values in before:
-                    weight.data[...] = values
-                for generator, state in generators:
-                    generator.set_state(state)
+        return tried_out(self, args, kwargs)
 
     # ---------------------------------------------------------------- losses
 

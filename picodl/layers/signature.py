@@ -1,4 +1,4 @@
-"""What the call of a layer class takes: read once per class."""
+"""What the call of a layer class takes, read once per class; and what it gives, by a trial."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from picodl import symbolic, tree
+from picodl import config, symbolic, tree
+from picodl.config import thread
+from picodl.symbolic import Symbol
 from picodl.tensor import Tensor
 
 
@@ -112,3 +114,34 @@ def _shape_of(x: Any) -> Any:
     if isinstance(x, (list, tuple)):
         return [_shape_of(part) for part in x]
     return tuple(x.shape) if hasattr(x, "shape") else None
+
+
+def tried_out(layer: Any, args: Any, kwargs: Any) -> Any:
+    """What a call of a layer on Symbols gives, as a structure of Specs.
+
+    It runs on small arrays; nothing is recorded, and states and random generators are put back.
+    """
+    states = [w for w in layer.parameters() if not w.requires_grad and w.data.flags.writeable]
+    before = [(w, w.data.copy()) for w in states]
+    generators = [
+        (part, part.get_state())
+        for module in layer.modules()
+        for part in vars(module).values()
+        if hasattr(part, "get_state") and hasattr(part, "set_state")
+    ]
+    names = thread.names
+    if not layer._called and names[-1:] == (layer.name,):
+        names = names[:-1]  # the first call opens the scope itself
+    with config.thread_values(losses=[], names=names):
+        try:
+            return symbolic.infer(layer, args, kwargs)
+        except Exception:
+            if not CallSignature.of(type(layer)).mask or "mask" in kwargs or not args:
+                raise
+            shape = getattr(args[0], "shape", ())  # it may insist on the mask it will get
+            return symbolic.infer(layer, args, {**kwargs, "mask": Symbol(shape[:2], "bool")})
+        finally:
+            for weight, values in before:
+                weight.data[...] = values
+            for generator, state in generators:
+                generator.set_state(state)
