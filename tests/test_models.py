@@ -632,10 +632,19 @@ def test_sequential_leaves_the_sizes_to_its_layers(tmp_path):
     for again in (model, picodl.models.load_model(tmp_path / "x.keras")):
         for n in lengths:
             assert again.predict(np.ones((2, n, 3), "f"), verbose=0).shape == (2, 1)
-        with pytest.raises(ValueError, match="last axis 3, but received shape"):
-            again(np.ones((2, 5, 4), "f"))
-        with pytest.raises(ValueError, match=r"expects shape \(None, 5, 3\)"):
-            again(np.ones((2, 3), "f"))
+        for wrong in ((2, 5, 4), (2, 3)):
+            with pytest.raises(ValueError, match=r"(last axis 3|expects shape \(None, 5, 3\))"):
+                again(np.ones(wrong, "f"))
+
+
+def test_sequential_takes_ids_of_any_length_but_no_scrambled_channels():
+    ids = picodl.Sequential([layers.Embedding(5, 3), layers.GlobalAveragePooling1D()])
+    for n in (4, 6, 2):
+        assert ids.predict(np.ones((2, n), int), verbose=0).shape == (2, 3)
+    images = picodl.Sequential([Input((8, 8, 3)), layers.Flatten(), layers.Dense(2)])
+    assert images(np.ones((2, 8, 8, 3), "f")).shape == (2, 2)
+    with pytest.raises(ValueError, match=r"expects shape \(None, 8, 8, 3\)"):
+        images(np.ones((2, 3, 8, 8), "f"))  # as many numbers, in another order
 
 
 def test_the_shape_of_the_outputs_by_keyword() -> None:

@@ -98,6 +98,7 @@ class Graph:
         usual = config.floatx()
         floats = [s.dtype if s.dtype.startswith("float") else usual for s in self.sources]
         self.casts = [None if dtype == usual else dtype for dtype in floats]
+        self.rank = len(self.sources[0].batch_shape) if self.sources else 0  # of the first input
         self._number_slots(flat, steps)
         self._folded_nodes: list[Node] | None = None  # made at the first prediction
         self.layers = self._order_layers(steps)

@@ -35,6 +35,8 @@ class Sequential(Model):
     19
     """
 
+    _features: int | None = None  # the last size of a declared input
+
     def __init__(
         self, layers: Sequence[Any] | None = None, trainable: bool = True, name: str | None = None
     ) -> None:
@@ -109,6 +111,7 @@ class Sequential(Model):
 
     def _forget_graph(self) -> None:
         self._graph = None
+        self._features = None
         self.output_names = None
         self._regularized = None
         self.built = False
@@ -124,6 +127,7 @@ class Sequential(Model):
             for layer in self._layers:
                 x = layer(x)
         self._graph = Graph(self._source.output, x, self.name)
+        self._features = self._source.batch_shape[-1] if self._source.batch_shape else None
         self.output_names = self._graph.output_names
         self.built = self._called = True
         self._path = naming.scoped(self.name)
@@ -178,8 +182,10 @@ class Sequential(Model):
         if graph is not None and x is not None:
             if not hasattr(x, "shape"):  # in a list or dict
                 (x,) = graph._arranged(x)
-            elif x.ndim != len(graph.sources[0].batch_shape):
-                x = graph._fitted(0, x)
+            elif x.ndim != graph.rank or (
+                self._features is not None and x.shape[-1] != self._features and x.dtype.kind == "f"
+            ):
+                x = graph._fitted(0, x)  # other sizes, lengths of ids too, are the layers' affair
         for layer in chain(self._layers) if thread.folding else self._layers:
             x = layer(x)
         return x
