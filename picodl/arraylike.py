@@ -14,6 +14,7 @@ from picodl.typing import Array
 
 @functools.cache
 def ops() -> Any:
+    """The package of ops, which is imported later than this."""
     from picodl import ops
 
     return ops
