@@ -230,6 +230,8 @@ def test_torch_weights_give_torch_numbers(name):
     np.testing.assert_allclose(model.predict(x, verbose=0), want, rtol=1e-4, atol=1e-5)
 
 
+# numpy's complaint about the variables of Keras
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize("ending", [".keras", ".weights.h5"])
 @pytest.mark.parametrize("writer", ["picodl", "keras"])
 def test_what_layers_keep_themselves_is_read_on_the_other_side(writer, ending, keras, tmp_path):
