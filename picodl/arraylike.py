@@ -268,7 +268,8 @@ def is_in_place(args: Any, kwargs: Any) -> bool:
     The name on the left then stands for the sum, a new Tensor; the array stays as it is.
     """
     out = kwargs.get("out", ())
-    return len(kwargs) == 1 and len(out) == 1 and out[0] is args[0]
+    there = len(kwargs) == 1 and len(out) == 1 and type(out[0]) is np.ndarray
+    return there and len(args) == 2 and out[0] is args[0]
 
 
 # numpy's functions whose later arguments stand in another order: how many may come by position

@@ -170,8 +170,13 @@ def test_numpy_functions_are_answered_by_ops() -> None:
     x = leaf([1.0, 2.0])
     for y in (np.exp(x), np.where(x > 1, x, 0), np.concatenate([x, x]), np.sum(x)):
         assert isinstance(y, Tensor) and y.requires_grad
-    with pytest.raises(TypeError, match=r"picodl\.ops"):
-        np.add(x, 1, out=np.zeros(2))
+    for call in (
+        lambda: np.add(x, 1, out=np.zeros(2)),
+        lambda: np.add(x, 1, out=x),  # x would not change
+        lambda: np.exp(x, out=x),
+    ):
+        with pytest.raises(TypeError, match=r"picodl\.ops"):
+            call()
     with pytest.raises(TypeError, match=r"picodl\.ops"):
         np.spacing(x)
     assert np.array_equal(x, x.data)
