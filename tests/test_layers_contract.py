@@ -450,6 +450,7 @@ def test_vectors_of_rescaling_belong_to_the_channels() -> None:
     picodl.config.set_image_data_format("channels_first")
     try:
         assert layer(x)[0, :, 0, 0].numpy().tolist() == [1, 3, 4]
+        assert layer(np.ones((3, 3), "f"))[1].numpy().tolist() == [1, 3, 4]  # no images
     finally:
         picodl.config.set_image_data_format("channels_last")
     assert layer(np.ones((2, 5, 5, 3), "f"))[0, 0, 0].numpy().tolist() == [1, 3, 4]

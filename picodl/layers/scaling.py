@@ -34,7 +34,7 @@ class Rescaling(Layer):
     def call(self, inputs: Any) -> Any:
         dtype = self.compute_dtype
         scale, offset = np.asarray(self.scale, dtype), np.asarray(self.offset, dtype)
-        if config.image_data_format() == "channels_first":
+        if config.image_data_format() == "channels_first" and inputs.ndim > 2:
             scale, offset = (a[:, None, None] if a.ndim == 1 else a for a in (scale, offset))
         return _as_float(inputs, dtype) * scale + offset
 
