@@ -116,9 +116,16 @@ class Parameter(Tensor):
             The new values.
 
         Raises:
-            ValueError: if the shapes differ.
+            ValueError: if the shapes differ, or for fractions where the variable holds integers.
         """
-        new = value.data if isinstance(value, Tensor) else np.asarray(value, self.data.dtype)
+        given = value.data if isinstance(value, Tensor) else np.asarray(value)
+        cuts = self.data.dtype.kind in "iu" and given.dtype.kind == "f"
+        if cuts and not (np.isfinite(given) & (np.trunc(given) == given)).all():
+            raise ValueError(
+                f"The variable {self.path} holds {self.data.dtype}, but was assigned fractions. "
+                'Make it with dtype="float32" to keep them.'
+            )
+        new = given.astype(self.data.dtype, copy=False)
         if new.shape != self.data.shape:
             raise ValueError(
                 f"The variable {self.path} has shape {self.data.shape}, but was assigned values of "

@@ -217,3 +217,13 @@ def test_stateless_call_gives_losses_and_checks_its_values():
         layer.stateless_call(given, given[:1], DATA)
     with pytest.raises(ValueError, match=r"\(4, 2\).*\(2, 4\)"):
         layer.stateless_call([np.ones((2, 4)), np.zeros(2)], [], DATA)
+
+
+def test_assigned_values_take_the_dtype_of_the_variable() -> None:
+    weight, count = picodl.Variable([1.0, 2.0]), picodl.Variable(np.array([1, 2]))
+    assert weight.assign_add(1).dtype == weight.assign(np.ones(2)).dtype == np.float32
+    assert count.assign(np.array([3.0, 4.0])).dtype == count.dtype
+    for value in ([0.5, 1.0], np.array([np.nan, 1.0])):
+        with pytest.raises(ValueError, match="assigned fractions"):
+            count.assign(value)
+    np.testing.assert_array_equal(count.numpy(), [3, 4])
