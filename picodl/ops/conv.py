@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from picodl import config
-from picodl.blas import dot
 from picodl.ops.activation import Pair, linear_pair, relu_pair
 from picodl.ops.conv_plan import Convolution, paired_kernel, plan_of, unpaired_kernel
 from picodl.ops.convolution import (
@@ -20,7 +19,6 @@ from picodl.ops.convolution import (
     finish_block,
     gather,
     gathered,
-    kernel_matrices,
     spread,
 )
 from picodl.ops.core import op
@@ -93,7 +91,7 @@ def ready(*arrays: Array) -> list[Array]:
 def correlate(x: Tensor, kernel: Tensor, plan: Convolution) -> Tensor:
     """y = x * w alone: linear in both, so that its derivatives are its two companions below."""
     a, w = ready(x.data, kernel.data)
-    units = plan.units(len(a), x.requires_grad)
+    units = plan.units(len(a), a.dtype, x.requires_grad)
 
     def backward(g: Any) -> Any:
         if isinstance(g, Tensor):
@@ -113,7 +111,7 @@ def correlate(x: Tensor, kernel: Tensor, plan: Convolution) -> Tensor:
 def kernel_gradient(x: Tensor, h: Tensor, plan: Convolution) -> Tensor:
     """The kernel's gradient of a convolution, as a function of input and output's gradient."""
     a, g = ready(x.data, h.data)
-    units = plan.units(len(a))
+    units = plan.units(len(a), a.dtype)
     source = _activation_gradient(None, g, [], units, plan)
     dw = _gradients(a, None, plan, units, source, False, True, False)[1]
 
@@ -139,11 +137,13 @@ def _fused(
     """y = f(x * w + b)."""
     inputs = (x, kernel) if bias is None else (x, kernel, bias)
     a, w, *b = ready(*(t.data for t in inputs))
-    paired = not x.requires_grad and pair in (None, linear_pair, relu_pair) and plan.pairs_pay()
+    paired = (
+        not x.requires_grad and pair in (None, linear_pair, relu_pair) and plan.pairs_pay(a.dtype)
+    )
     walk = plan.in_pairs() if paired else plan
     if paired:
         w, b = paired_kernel(w), [np.tile(part, 2) for part in b]
-    units = walk.units(len(a), x.requires_grad)
+    units = walk.units(len(a), a.dtype, x.requires_grad)
     y, saved = _forward(a, w, b[0] if b else None, walk, pair, units)
 
     def backward(g: Any) -> Any:
@@ -171,22 +171,13 @@ def _forward(
     a: Array, w: Array, b: Array | None, plan: Convolution, pair: Pair | None, units: Sequence[Any]
 ) -> tuple[Array, list[Any]]:
     """f(a * w + b), and what the activation saved of each unit."""
-    pointwise, filters = plan.is_pointwise(), plan.filter_slices()
-    matrices = kernel_matrices(w, None if pointwise else b, plan.groups)
     y = np.empty((len(a), *plan.windows.out, plan.filters), a.dtype)
     saved: list[Any] = [None] * len(units)
 
-    def product(matrix: Array, number: int, group: int) -> None:
-        z = y[units[number]]
-        if plan.groups == 1:
-            dot(matrix, matrices[0], z.reshape(len(matrix), -1))
-        else:
-            part = z[..., filters[group]]
-            part[...] = dot(matrix, matrices[group]).reshape(part.shape)
-        if group == plan.groups - 1:
-            saved[number] = finish_block(z, b if pointwise else None, pair)
+    def finish(number: int) -> None:
+        saved[number] = finish_block(y[units[number]], None, pair)
 
-    gather(plan, units, lambda number, images: a[images], product, b is not None)
+    gather(plan, units, a.dtype, lambda number, images: a[images], w, b, y, finish)
     return y, saved
 
 
@@ -229,6 +220,7 @@ def _gradients(
         dw, db = spread(
             plan,
             blocks,
+            a.dtype,
             source,
             w,
             lambda number, images: dx[images],
@@ -238,7 +230,9 @@ def _gradients(
         return dx, dw, db
     if not needs_w:
         return None, None, _bias_gradient(source, units, plan) if needs_b else None
-    sums = gather(plan, units, lambda number, images: a[images], None, needs_b, source)
+    sums = gather(
+        plan, units, a.dtype, lambda number, images: a[images], gradient=source, ones=needs_b
+    )
     return None, *gathered(plan, sums, needs_b)
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from picodl.ops.conv_direct import serves
 from picodl.ops.windows import (
     Columns,
     Windows,
@@ -47,19 +48,23 @@ class Convolution(NamedTuple):
         n = self.filters // self.groups
         return [slice(g * n, (g + 1) * n) for g in range(self.groups)]
 
-    def units(self, images: int, both_ways: bool = False) -> list[tuple[slice, slice]]:
+    def units(self, images: int, dtype: Any, both_ways: bool = False) -> list[tuple[slice, slice]]:
         """The blocks of a walk over the windows of so many images.
 
         Args:
             images: the size of the batch.
+            dtype: of the arrays.
             both_ways: make them small enough for the walk over the output as well.
         """
+        if serves(self.windows, dtype):
+            width = math.prod(self.windows.strides) * self.channels + self.filters
+            return units_of(self.windows, images, width)
         width = self.taps * self.channels
         if both_ways:
             width = max(width, self.taps * self.filters // math.prod(self.windows.strides))
         return units_of(self.windows, images, width // self.groups)
 
-    def pairs_pay(self) -> bool:
+    def pairs_pay(self, dtype: Any) -> bool:
         """Whether to make two neighbouring windows of a row at once, from one longer window.
 
         With few channels the columns are what takes the time; a row of both holds a third less, and
@@ -68,7 +73,8 @@ class Convolution(NamedTuple):
         """
         windows = self.windows
         return (
-            self.groups == 1
+            not serves(windows, dtype)
+            and self.groups == 1
             and self.channels * windows.kernel[-1] <= 16
             and windows.kernel[-1] > 1
             and windows.strides[-1] == windows.dilation[-1] == 1

@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 
 from picodl import config
-from picodl.blas import dot
 from picodl.ops.activation import Pair
 from picodl.ops.conv import correlate, kernel_gradient, ready
+from picodl.ops.conv_direct import serves
 from picodl.ops.conv_plan import Convolution, transposed_plan_of
 from picodl.ops.convolution import (
     column_sums,
     finish_block,
     gather,
     gathered,
-    kernel_matrices,
     spread,
 )
 from picodl.ops.core import op
@@ -97,7 +96,7 @@ def _fused_transpose(
         h = ready(g)[0]
         if pair is not None:
             g, h = h, np.empty_like(h)
-            blocks = _transposed_blocks(plan, len(a))
+            blocks = _transposed_blocks(plan, a)
             for images, kept in zip(blocks, saved, strict=True):
                 h[images] = pair.backward(g[images], kept)
         dx, dw = _transposed_gradients(a, w, plan, h, x.requires_grad)
@@ -112,10 +111,10 @@ def _fused_transpose(
     return record(y, inputs, backward, composed)
 
 
-def _transposed_blocks(plan: Convolution, images: int) -> list[slice]:
-    taps = math.prod(plan.windows.kernel)
+def _transposed_blocks(plan: Convolution, a: Array) -> list[slice]:
+    taps = 1 if serves(plan.windows, a.dtype) else math.prod(plan.windows.kernel)
     width = taps * max(plan.filters, plan.channels)
-    return blocks_of(images, plan.windows.images_at_once(width, images))
+    return blocks_of(len(a), plan.windows.images_at_once(width, len(a)))
 
 
 def transposed(
@@ -123,7 +122,7 @@ def transposed(
 ) -> tuple[Array, list[Any]]:
     """f(spread of a by w + b), and what the activation saved of each block."""
     y = np.empty((len(a), *plan.sizes, plan.channels), a.dtype)
-    blocks = _transposed_blocks(plan, len(a))
+    blocks = _transposed_blocks(plan, a)
     saved: list[Any] = [None] * len(blocks)
 
     def finish(number: int) -> None:
@@ -132,6 +131,7 @@ def transposed(
     spread(
         plan,
         blocks,
+        a.dtype,
         lambda number, images: a[images],
         w,
         lambda number, images: y[images],
@@ -144,21 +144,14 @@ def _transposed_gradients(
     a: Array, w: Array, plan: Convolution, h: Array, needs_x: bool
 ) -> tuple[Array | None, Array]:
     """The gradients of input and kernel from one walk over windows of h."""
-    matrices = kernel_matrices(w, None, plan.groups)
-    units = plan.units(len(a))
-    filters = plan.filter_slices()
     dx = np.empty_like(a) if needs_x else None
-
-    def product(matrix: Array, number: int, group: int) -> None:
-        if dx is not None:
-            place = dx[units[number]][..., filters[group]]
-            place[...] = dot(matrix, matrices[group]).reshape(place.shape)
-
     sums = gather(
         plan,
-        units,
+        plan.units(len(a), a.dtype),
+        a.dtype,
         lambda number, images: h[images],
-        product,
+        w if needs_x else None,
+        result=dx,
         gradient=lambda number, images: a[images],
     )
     return dx, gathered(plan, sums, False)[0]

@@ -18,6 +18,7 @@ import numpy as np
 
 from picodl.blas import dot, dot_over_rows
 from picodl.ops.activation import Pair, linear_pair, relu_pair
+from picodl.ops.conv_direct import kernel_products, panels, serves, slides_of
 from picodl.ops.conv_plan import Convolution, Phase, phases
 from picodl.ops.windows import Columns, Windows, columns_of
 from picodl.parallel import map_blocks, shares_of
@@ -82,23 +83,39 @@ def finish_block(z: Array, bias: Array | None, pair: Pair | None) -> Any:
 def gather(
     shape: Convolution,
     units: Sequence[tuple[slice, slice]],
+    dtype: Any,
     source: Source,
-    product: Callable[[Array, int, int], None] | None,
-    ones: bool = False,
+    kernel: Array | None = None,
+    bias: Array | None = None,
+    result: Array | None = None,
+    finish: Callable[[int], None] | None = None,
     gradient: Source | None = None,
+    ones: bool = False,
 ) -> Sums:
-    """Walk over windows of the input; sum their products with the output's gradient.
+    """Walk over windows of the input; write the output, sum the kernel's and the bias's gradient.
 
     Args:
         shape: the convolution.
         units: (images, rows) blocks.
+        dtype: of all arrays.
         source: unit's number, images -> those images of the input.
-        product: takes the columns, the unit's number and the group: the forward product.
-        ones: whether there is a bias: the columns then end in a one.
+        kernel, bias: of the convolution, where the output is wanted.
+        result: where to write it.
+        finish: called with the unit's number when that is written.
         gradient: unit's number, images -> those images of the output's gradient.
+        ones: whether to sum that too, for the bias.
+
+    Returns:
+        The gradients, as `gathered` takes them.
     """
-    windows = shape.windows
-    pointwise, filters = shape.is_pointwise(), shape.filter_slices()
+    windows, direct = shape.windows, serves(shape.windows, dtype)
+    channels, filters = shape.channel_slices(), shape.filter_slices()
+    pointwise = shape.is_pointwise()
+    row = bias is not None and not pointwise and not direct  # one more row of the kernel
+    matrices: list[Array] = []
+    if kernel is not None:
+        matrices = kernel_matrices(kernel, bias if row else None, shape.groups)
+        matrices = [panels(matrix) for matrix in matrices] if direct else matrices
 
     def share(part: slice) -> Sums:
         columns: list[Columns] = []
@@ -106,22 +123,45 @@ def gather(
         for number in range(part.start, part.stop):
             images, rows = units[number]
             block = source(number, images)
-            columns = columns or shape.columns(block, ones)
             h = gradient(number, images) if gradient is not None else None
             if h is not None and rows.stop - rows.start < windows.out[0]:
                 h = h[:, rows]
-            for g, column in enumerate(columns):
-                matrix = _matrix(column, block, rows, pointwise)
-                if product is not None:
-                    product(matrix, number, g)
+            z = None if result is None else result[images, rows]
+            if not direct:
+                columns = columns or shape.columns(block, ones or row)
+            for g in range(shape.groups):
+                of_group = slice(None) if shape.groups == 1 else filters[g]
+                if direct:
+                    slides = slides_of(windows, block.shape, channels[g])
+                    if z is not None:
+                        slides.multiply(block, rows, matrices[g], z[..., of_group])
+                    if h is not None:
+                        right = h[..., of_group]
+                        sums[g] = kernel_products(right, slides, block, rows, sums.get(g))
+                    continue
+                matrix = _matrix(columns[g], block, rows, pointwise)
+                if z is not None:
+                    _multiply(matrix, matrices[g], z[..., of_group])
                 if h is not None:
-                    right = h[..., filters[g]].reshape(len(matrix), -1)
+                    right = h[..., of_group].reshape(len(matrix), -1)
                     _add(sums, g, dot_over_rows(matrix, right))
-            if h is not None and ones and pointwise:
+            if z is not None and bias is not None and not row:
+                add_bias(z, bias)
+            if h is not None and ones and (pointwise or direct):
                 _add(sums, "bias", column_sums(h))
+            if finish is not None:
+                finish(number)
         return sums
 
     return _total(map_blocks(share, shares_of(len(units)), shape.work(_images(units))))
+
+
+def _multiply(matrix: Array, kernel: Array, out: Array) -> None:
+    """out = matrix @ kernel, straight into out where it is one piece of memory."""
+    if out.flags.c_contiguous:
+        dot(matrix, kernel, out.reshape(len(matrix), -1))
+    else:
+        out[...] = dot(matrix, kernel).reshape(out.shape)
 
 
 def gathered(shape: Convolution, sums: Sums, ones: bool) -> tuple[Array, Array | None]:
@@ -133,7 +173,8 @@ def gathered(shape: Convolution, sums: Sums, ones: bool) -> tuple[Array, Array |
     bias = None
     if ones:
         bias = sums["bias"] if "bias" in sums else np.concatenate([part[-1] for part in parts])
-    parts = [part[: shape.taps * shape.channels // shape.groups] for part in parts]
+    count, wide = shape.taps * shape.channels // shape.groups, shape.filters // shape.groups
+    parts = [part[:count, :wide] for part in parts]
     kernel = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
     return kernel.reshape(*shape.windows.kernel, shape.channels // shape.groups, -1), bias
 
@@ -146,13 +187,18 @@ class _Leg(NamedTuple):
     taps: tuple[slice, ...]
     channels: slice
     filters: slice
-    matrix: Array | None
+    matrix: Any
     identity: bool
+
+    def place(self, images: Array) -> Array:
+        """The pixels and channels of the images that it is about."""
+        return images[(slice(None), *self.pixels)][..., self.channels]
 
 
 def spread(
     shape: Convolution,
     blocks: Sequence[slice],
+    dtype: Any,
     source: Source,
     kernel: Array | None,
     result: Source | None = None,
@@ -165,6 +211,7 @@ def spread(
     Args:
         shape: the convolution.
         blocks: of images.
+        dtype: of all arrays.
         source: block's number, images -> those images of the output's gradient.
         kernel: of the convolution.
         result: block's number, images -> where to write the input's gradient.
@@ -178,11 +225,12 @@ def spread(
         The kernel's gradient and the bias's, each None unless asked for.
     """
     walks = phases(shape.windows, shape.sizes)
-    legs = list(_legs(shape, walks, kernel))
+    direct = all(serves(w, dtype) for w in (shape.windows, *(walk.windows for walk in walks)))
+    legs = list(_legs(shape, walks, kernel, direct))
     covered = sum(math.prod(walk.windows.out) for walk in walks) == math.prod(shape.sizes)
-    whole = len(legs) == 1 and covered
-    own = other is not None and _is_wasteful(shape, walks)
+    own = other is not None and (direct or _is_wasteful(shape, walks))
     pointwise, filters = shape.is_pointwise(), shape.filter_slices()
+    whole = slice(0, shape.windows.out[0])
 
     def share(part: slice) -> Sums:
         columns: list[Columns] = []
@@ -195,23 +243,33 @@ def spread(
             dx = result(number, images) if result is not None else None
             if dx is not None and not covered:
                 dx[...] = 0
-            columns = columns or [columns_of(g.windows, h.shape, h.dtype, g.filters) for g in legs]
-            for place, (leg, column) in enumerate(zip(legs, columns, strict=True)):
+            if direct:
+                for leg in legs if dx is not None else ():
+                    slides = slides_of(leg.windows, h.shape, leg.filters)
+                    rows = slice(0, leg.windows.out[0])
+                    slides.multiply(h, rows, leg.matrix, leg.place(dx))
+                for g, channels in enumerate(shape.channel_slices() if own else ()):
+                    slides = slides_of(shape.windows, x.shape, channels)
+                    right = h[..., filters[g]]
+                    sums[g] = kernel_products(right, slides, x, whole, sums.get(g))
+            elif not columns:
+                columns = [columns_of(g.windows, h.shape, h.dtype, g.filters) for g in legs]
+            for place, (leg, column) in enumerate(zip(legs, columns, strict=False)):
                 for rows in column.chunks(len(h)):
                     matrix = _matrix(column, h, rows, leg.identity)
                     if dx is not None:
-                        _write(dx, leg, rows, matrix, whole)
+                        _multiply(matrix, leg.matrix, leg.place(dx)[:, rows])
                     if x is not None and not own:
-                        right = x[(slice(None), *leg.pixels)][:, rows][..., leg.channels]
+                        right = leg.place(x)[:, rows]
                         _add(sums, place, dot_over_rows(matrix, right.reshape(len(matrix), -1)))
-            if x is not None and own:
+            if x is not None and own and not direct:
                 input_columns = input_columns or shape.columns(x, bias)
                 for g, column in enumerate(input_columns):
                     for rows in column.chunks(len(h)):
                         matrix = _matrix(column, x, rows, pointwise)
                         right = h[:, rows][..., filters[g]]
                         _add(sums, g, dot_over_rows(matrix, right.reshape(len(matrix), -1)))
-            if bias and (pointwise or not own):
+            if bias and (pointwise or direct or not own):
                 _add(sums, "bias", column_sums(h))
             if finish is not None:
                 finish(number)
@@ -235,7 +293,9 @@ def spread(
     return gradient, sums.get("bias")
 
 
-def _legs(shape: Convolution, walks: Sequence[Phase], kernel: Array | None) -> Iterator[_Leg]:
+def _legs(
+    shape: Convolution, walks: Sequence[Phase], kernel: Array | None, direct: bool
+) -> Iterator[_Leg]:
     for pixels, taps, windows in walks:
         identity = windows.is_identity(shape.windows.out)
         for c, f in zip(shape.channel_slices(), shape.filter_slices(), strict=True):
@@ -243,6 +303,7 @@ def _legs(shape: Convolution, walks: Sequence[Phase], kernel: Array | None) -> I
             if kernel is not None:
                 flipped = np.swapaxes(kernel[taps], -1, -2)[..., f, :]
                 matrix = np.ascontiguousarray(flipped).reshape(-1, kernel.shape[-2])
+                matrix = panels(matrix) if direct else matrix
             yield _Leg(windows, pixels, taps, c, f, matrix, identity)
 
 
@@ -255,16 +316,6 @@ def _is_wasteful(shape: Convolution, walks: Sequence[Phase]) -> bool:
 
 def _images(units: Sequence[tuple[slice, slice]]) -> int:
     return units[-1][0].stop if units else 0
-
-
-def _write(dx: Array, leg: _Leg, rows: slice, matrix: Array, whole: bool) -> None:
-    """dx[pixels] = matrix @ kernel, straight into dx where the pixels lie together."""
-    kernel: Any = leg.matrix
-    if whole and (len(dx) == 1 or rows.stop - rows.start == dx.shape[1]):
-        dot(matrix, kernel, dx[:, rows].reshape(-1, dx.shape[-1]))
-    else:
-        place = dx[(slice(None), *leg.pixels)][:, rows][..., leg.channels]
-        place[...] = dot(matrix, kernel).reshape(place.shape)
 
 
 def _add(sums: Sums, key: Any, part: Array) -> None:

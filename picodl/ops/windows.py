@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -131,16 +131,84 @@ class Windows(NamedTuple):
         )
 
 
+class Located(NamedTuple):
+    """Where the windows of a block of images are found.
+
+    Args:
+        padded: a buffer that takes the images between zeros; None if all windows lie inside them.
+        inside: where in the buffer the images go.
+        taken: which part of the images that is.
+        strides: of the buffer, or of the images, in bytes.
+        over: how far apart neighbouring windows are along each axis, in bytes.
+        apart: how far apart neighbouring taps are.
+        offset: where the first tap of the first window is.
+    """
+
+    padded: Array | None
+    inside: tuple[slice, ...]
+    taken: tuple[slice, ...]
+    strides: tuple[int, ...]
+    over: tuple[int, ...]
+    apart: tuple[int, ...]
+    offset: int
+
+
+def located(
+    windows: Windows, shape: tuple[int, ...], dtype: Any, channels: slice, images: int, rows: slice
+) -> Located:
+    """Find the windows of some rows of the first axis, over C-contiguous images.
+
+    Args:
+        windows: where the windows lie.
+        shape: of the images, (batch, *spatial, channels).
+        dtype: of the images.
+        channels: the slice of channels to look at.
+        images: how many there are in the block.
+        rows: a range of the first axis of windows.
+    """
+    ranges, sizes, item = windows.reach(rows), shape[1:-1], np.dtype(dtype).itemsize
+    padded, inside, taken = None, (), ()
+    if all(a >= 0 and b <= n for (a, b), n in zip(ranges, sizes, strict=True)):
+        steps = _steps((images, *shape[1:]), item)
+        offset = sum(a * step for (a, _), step in zip(ranges, steps[1:], strict=False))
+        offset += channels.start * item
+    else:
+        count = channels.stop - channels.start
+        padded = np.zeros((images, *(b - a for a, b in ranges), count), dtype)
+        _scratch.kept += padded.nbytes
+        pairs = [overlap(a, b, size) for (a, b), size in zip(ranges, sizes, strict=True)]
+        inside = (slice(None), *(pair[0] for pair in pairs))
+        taken = (slice(None), *(pair[1] for pair in pairs), channels)
+        steps, offset = padded.strides, 0
+    over = tuple(s * step for s, step in zip(windows.strides, steps[1:], strict=False))
+    apart = tuple(d * step for d, step in zip(windows.dilation, steps[1:], strict=False))
+    return Located(padded, inside, taken, steps, over, apart, offset)
+
+
+T = TypeVar("T")
+
+
 class _Scratch(threading.local):
     """One buffer for the columns of a block, and what is known about blocks, per thread."""
 
     def __init__(self) -> None:
         self.buffer: Array = np.empty(0, np.uint8)
-        self.columns: dict[Any, Columns] = {}
+        self.known: dict[Any, Any] = {}
         self.kept = 0  # bytes of padded blocks
 
 
 _scratch = _Scratch()
+
+
+def kept_in_thread(key: Any, make: Callable[[], T]) -> T:
+    """What `make` gave for the key in this thread before; all is made anew from time to time."""
+    found = _scratch.known.get(key)
+    if found is None:
+        if len(_scratch.known) >= 64 or _scratch.kept > KEPT:
+            _scratch.known.clear()
+            _scratch.kept = 0
+        found = _scratch.known[key] = make()
+    return found  # type: ignore[no-any-return]
 
 
 def columns_of(
@@ -153,13 +221,7 @@ def columns_of(
     """The Columns for such images, those of the last call in this thread if they were alike."""
     taken = channels or slice(0, shape[-1])
     key = (windows, shape[1:], dtype, taken.start, taken.stop, ones)
-    found = _scratch.columns.get(key)
-    if found is None:
-        if len(_scratch.columns) >= 64 or _scratch.kept > KEPT:
-            _scratch.columns.clear()
-            _scratch.kept = 0
-        found = _scratch.columns[key] = Columns(windows, shape, dtype, taken, ones)
-    return found
+    return kept_in_thread(key, lambda: Columns(windows, shape, dtype, taken, ones))
 
 
 class Columns:
@@ -211,11 +273,11 @@ class Columns:
         key = (len(x), rows.start, rows.stop)
         if self._buffer is not _scratch.buffer or key not in self._layouts:
             self._lay_out(key, rows)
-        matrix, place, ones, padded, inside, taken, view, strides, offset = self._layouts[key]
+        matrix, place, ones, at, view, strides = self._layouts[key]
         if view is None:  # straight from x
-            view = np.ndarray(place.shape, self.item, x, offset, strides)
+            view = np.ndarray(place.shape, self.item, x, at.offset, strides)
         else:
-            padded[inside] = x[taken]
+            at.padded[at.inside] = x[at.taken]
         np.copyto(place, view)
         if ones is not None:
             ones[...] = 1
@@ -240,27 +302,13 @@ class Columns:
         to = _steps(out, width * item) + _steps(self.taps, self.item.itemsize)
         place: Array = np.ndarray(shape, self.item, matrix, 0, to)
 
-        ranges = windows.reach(rows)
-        sizes = self.shape[1:-1]
-        inside, taken, padded, view = None, None, None, None
-        if all(a >= 0 and b <= n for (a, b), n in zip(ranges, sizes, strict=True)):
-            steps = _steps((n, *self.shape[1:]), item)
-            offset = sum(a * step for (a, _), step in zip(ranges, steps[1:], strict=False))
-            offset += self.channels.start * item
-        else:
-            padded = np.zeros((n, *(b - a for a, b in ranges), self.count), self.dtype)
-            _scratch.kept += padded.nbytes
-            pairs = [overlap(a, b, size) for (a, b), size in zip(ranges, sizes, strict=True)]
-            inside = (slice(None), *(pair[0] for pair in pairs))
-            taken = (slice(None), *(pair[1] for pair in pairs), self.channels)
-            steps, offset = padded.strides, 0
-        over = [s * step for s, step in zip(windows.strides, steps[1:], strict=False)]
-        apart = [d * step for d, step in zip(windows.dilation, steps[1:], strict=False)]
-        strides = (steps[0], *over, *apart[: len(self.taps)])
-        if padded is not None:
-            view = np.ndarray(shape, self.item, padded, offset, strides)
+        at = located(windows, self.shape, self.dtype, self.channels, n, rows)
+        strides = (at.strides[0], *at.over, *at.apart[: len(self.taps)])
+        view = None
+        if at.padded is not None:
+            view = np.ndarray(shape, self.item, at.padded, at.offset, strides)
         ones = matrix[:, -1] if self.ones else None
-        return matrix, place, ones, padded, inside, taken, view, strides, offset
+        return matrix, place, ones, at, view, strides
 
 
 def _steps(shape: Sequence[int], item: int) -> tuple[int, ...]:

@@ -1,0 +1,195 @@
+"""Kernels in C for those who have a compiler: optional, built once by `python -m picodl compile`.
+
+numpy alone computes everything. Where an operation takes a dozen numpy calls that go through memory
+again and again, the C files here do the same in one walk over float32 arrays; what they do not
+serve (other dtypes, odd layouts) stays with numpy. Results differ in the last digits.
+
+The library is made for this processor, kept in the user's cache folder under a name that holds a
+digest of the sources, the flags and the processor, and used by every later process. The
+environment variable PICODL_COMPILED=0 leaves it alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from picodl.typing import Array
+
+_FLAGS = ("-O3", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+_TUNING = ("-march=native", "-mcpu=native", "")  # the first that the compiler knows
+_FLOAT = np.dtype(np.float32)
+_Buffer = ctypes.c_char * 0
+_pointer, _integer, _number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+_ARGUMENTS = {"p": _pointer, "i": _integer, "f": _number}
+_SIGNATURES = {
+    "convolve": "ppp" + "ppi" + "iii" + "pii" + "i",
+    "convolve_kernel": "ppp" + "ppi" + "iii" + "pii" + "i",
+}
+
+kernels: Any = None  # the library with its functions; None: numpy alone
+
+
+def build() -> Path:
+    """Compile the kernels for this processor, keep them in the user's cache, and use them.
+
+    Takes some ten seconds; a library that is there already is used as it is.
+
+    Returns: where the library lies.
+    Raises:
+        RuntimeError: if there is no C compiler, or it fails.
+    """
+    path = _path()
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _compile(path)
+    if not _use(path):
+        raise RuntimeError(f"The compiled kernels {path} cannot be loaded.")
+    return path
+
+
+def remove() -> None:
+    """Delete all compiled kernels from the cache; from here on numpy computes everything."""
+    enable(False)
+    for path in _path().parent.glob(f"kernels-*{_suffix()}"):
+        path.unlink()
+
+
+def enable(on: bool = True) -> None:
+    """Use the kernels that were built, or numpy alone, from here on in this process.
+
+    Raises:
+        RuntimeError: if they are not built.
+    """
+    global kernels
+    if not on:
+        kernels = None
+    elif not _use(_path()):
+        raise RuntimeError("The kernels are not compiled here: run `python -m picodl compile`.")
+
+
+def is_enabled() -> bool:
+    """Whether compiled kernels are in use."""
+    return kernels is not None
+
+
+def serve(*arrays: Array) -> Any:
+    """The library, if it is in use and the arrays are C-contiguous and float32; else None."""
+    if kernels is None:
+        return None
+    for array in arrays:
+        if array.dtype is not _FLOAT or not array.flags.c_contiguous:
+            return None
+    return kernels
+
+
+def address(x: Array) -> Any:
+    """Where an array's elements are, as ctypes takes it."""
+    try:
+        return _Buffer.from_buffer(x)  # type: ignore[arg-type]
+    except (TypeError, ValueError, BufferError):  # read-only, or not in one piece
+        return x.__array_interface__["data"][0]
+
+
+# -------------------------------------------------------------------- building
+
+
+def _sources() -> list[Path]:
+    return sorted(Path(__file__).parent.glob("*.[ch]"))
+
+
+def _suffix() -> str:
+    return ".dll" if os.name == "nt" else ".so"
+
+
+@functools.cache
+def _path() -> Path:
+    """Where the library of these sources for this processor lies."""
+    digest = hashlib.sha256(repr((_FLAGS, _TUNING, _processor())).encode())
+    for source in _sources():
+        digest.update(source.read_bytes())
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(cache, "picodl", f"kernels-{digest.hexdigest()[:16]}{_suffix()}")
+
+
+def _processor() -> str:
+    """What tells processors apart whose instructions differ."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            flags = next((line for line in file if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        flags = platform.processor()
+    return f"{platform.system()} {platform.machine()} {flags}"
+
+
+def _compile(path: Path) -> None:
+    compiler = _compiler()
+    sources = [str(source) for source in _sources() if source.suffix == ".c"]
+    message = ""
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        made = Path(folder, path.name)
+        for tuning in _TUNING:
+            flags = [*_FLAGS, *([tuning] if tuning else []), "-shared", "-fPIC"]
+            command = [*compiler, *flags, "-o", str(made), *sources]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                os.replace(made, path)
+                return
+            message = message or done.stderr.strip()[-2000:]
+    raise RuntimeError(f"The C compiler {' '.join(compiler)} failed:\n{message}")
+
+
+def _compiler() -> list[str]:
+    """The command of a C compiler."""
+    named = os.environ.get("CC") or ""
+    for command in (named, "cc", "gcc", "clang", sysconfig.get_config_var("CC") or ""):
+        parts = command.split()
+        if parts and shutil.which(parts[0]):
+            return parts[:1]
+    raise RuntimeError(
+        "No C compiler was found. Install gcc or clang, or name one in the variable CC; without "
+        "the compiled kernels numpy computes everything."
+    )
+
+
+# -------------------------------------------------------------------- loading
+
+
+def _use(path: Path) -> bool:
+    """Load a library; not one that somebody else could have written."""
+    global kernels
+    if not path.is_file() or not (_is_own(path) and _is_own(path.parent)):
+        return False
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError:
+        return False
+    for name, letters in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype = None
+        function.argtypes = [_ARGUMENTS[letter] for letter in letters]
+    library.vector = library.vector_length()
+    kernels = library
+    return True
+
+
+def _is_own(path: Path) -> bool:
+    if os.name == "nt":
+        return True
+    found = path.stat()
+    return found.st_uid in (0, os.getuid()) and not found.st_mode & 0o022
+
+
+if os.environ.get("PICODL_COMPILED") != "0":
+    _use(_path())

@@ -1,0 +1,88 @@
+"""The kernels in C give what numpy gives, to float32's rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from picodl import compiled, ops
+from picodl.tensor import Tensor
+
+rng = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built(tmp_path_factory):
+    """The kernels, compiled into a folder of the tests."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    compiled._path.cache_clear()
+    try:
+        compiled._compiler()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    compiled.build()
+    yield
+    compiled.enable(False)
+    patch.undo()
+    compiled._path.cache_clear()
+
+
+def both(function, *arrays, tolerance=5e-6):
+    """Values and gradients with the kernels and without agree; those without are in float64."""
+    found, slope = [], None
+    for on, dtype in ((True, np.float32), (False, np.float64)):
+        compiled.enable(on)
+        tensors = [Tensor(a.astype(dtype), requires_grad=True) for a in arrays]
+        y = function(*tensors)
+        slope = normal(*y.shape) if slope is None else slope
+        (y * slope.astype(dtype)).sum().backward()
+        found.append([y.data, *(t.grad for t in tensors)])
+        assert y.data.dtype == dtype
+    compiled.enable()
+    for one, other in zip(*found, strict=True):
+        scale = np.abs(other).max(initial=1e-30)
+        assert np.abs(one - other).max(initial=0) <= tolerance * scale
+
+
+def normal(*shape):
+    return rng.normal(size=shape)
+
+
+@pytest.mark.parametrize(
+    "shape, kernel, options",
+    [
+        ((3, 9, 8, 5), (3, 3, 5, 7), {"padding": "same"}),
+        ((3, 9, 8, 16), (3, 3, 16, 32), {"padding": "same"}),
+        ((2, 13, 13, 4), (3, 3, 4, 40), {"padding": "valid"}),
+        ((2, 12, 12, 6), (5, 3, 6, 16), {"padding": "same", "strides": 2}),
+        ((2, 12, 15, 6), (3, 3, 6, 16), {"padding": "valid", "strides": (1, 3)}),
+        ((2, 12, 12, 6), (3, 3, 6, 33), {"padding": "same", "dilation_rate": 2}),
+        ((2, 12, 12, 6), (3, 3, 3, 8), {"padding": "same"}),
+        ((2, 12, 12, 32), (3, 3, 16, 32), {"padding": "same", "strides": 2}),
+        ((2, 9, 9, 8), (1, 1, 8, 17), {}),
+        ((2, 9, 9, 8), (1, 1, 8, 17), {"strides": 2}),
+        ((5, 30, 3), (4, 3, 6), {"padding": "causal", "dilation_rate": 3}),
+        ((5, 30, 3), (5, 3, 20), {"padding": "same", "strides": 3}),
+        ((2, 5, 6, 7, 3), (3, 2, 3, 3, 8), {"padding": "same"}),
+        ((2, 8, 2, 3), (3, 3, 3, 4), {"padding": "same"}),
+        ((1, 300, 300, 8), (3, 3, 8, 8), {"padding": "same"}),
+        ((0, 9, 9, 3), (3, 3, 3, 4), {}),
+    ],
+)
+def test_convolutions(shape, kernel, options):
+    if options.get("strides", 1) == 1 or shape[0] < 3:
+        bias = normal(kernel[-1])
+        both(
+            lambda x, w, b: ops.conv(x, w, bias=b, **options), normal(*shape), normal(*kernel), bias
+        )
+    both(lambda x, w: ops.conv(x, w, **options), normal(*shape), normal(*kernel))
+
+
+@pytest.mark.parametrize("strides", [1, 2, 3])
+@pytest.mark.parametrize("padding", ["same", "valid"])
+def test_transposed_convolutions(strides, padding):
+    both(
+        lambda x, w: ops.conv_transpose(x, w, strides, padding),
+        *(normal(2, 7, 9, 6), normal(3, 4, 5, 6)),
+    )
