@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import picodl
 from picodl import compiled, ops
 from picodl.tensor import Tensor
 
@@ -86,3 +87,47 @@ def test_transposed_convolutions(strides, padding):
         lambda x, w: ops.conv_transpose(x, w, strides, padding),
         *(normal(2, 7, 9, 6), normal(3, 4, 5, 6)),
     )
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu"])
+def test_activations(name):
+    function = getattr(picodl.activations, name)
+    options = {"approximate": False} if name == "gelu" else {}
+    both(lambda x: function(x, **options), 3 * normal(7, 33))
+    both(lambda x: function(x, **options), np.linspace(-30, 30, 1000))
+    extreme = np.array([0, -0.0, 1e-30, 1e20, -20.0, np.inf, np.nan], np.float32)
+    found = []
+    for on in (True, False):
+        compiled.enable(on)
+        x = Tensor(extreme, requires_grad=True)
+        y = function(x, **options)
+        y.sum().backward()
+        found.append((y.data, x.grad))
+    np.testing.assert_allclose(*(y for y, _ in found), rtol=1e-6)
+    np.testing.assert_allclose(*(d for _, d in found), rtol=1e-6, atol=1e-37)
+    compiled.enable()
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 5, 3), (64, 16), (8, 9, 9, 16), (200, 64, 32)])
+def test_normalisation(shape):
+    n = shape[-1]
+    arrays = (3 * normal(*shape) + 5, normal(n), normal(n))
+    both(lambda x, a, b: ops.normalize_batch(x, a, b)[0], *arrays)
+    both(lambda x: ops.normalize_batch(x)[0], arrays[0])
+    both(ops.scale_and_shift, *arrays)
+    both(ops.layer_normalization, *arrays)
+    both(ops.layer_normalization, arrays[0])
+    both(ops.rms_normalization, *arrays[:2])
+
+
+def test_adam():
+    found = []
+    for on in (True, False):
+        compiled.enable(on)
+        w = picodl.Variable(np.linspace(-1, 1, 1000, dtype=np.float32))
+        optimizer = picodl.optimizers.AdamW(0.01)
+        for step in range(5):
+            optimizer.apply([np.sin((step + 1) * w.numpy())], [w])
+        found.append(w.numpy())
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-7)
+    compiled.enable()

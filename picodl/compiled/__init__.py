@@ -27,7 +27,10 @@ import numpy as np
 
 from picodl.typing import Array
 
-_FLAGS = ("-O3", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+_FLAGS = (
+    *("-O3", "-std=gnu11", "-fopenmp-simd"),
+    *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
+)
 _TUNING = ("-march=native", "-mcpu=native", "")  # the first that the compiler knows
 _FLOAT = np.dtype(np.float32)
 _Buffer = ctypes.c_char * 0
@@ -36,6 +39,15 @@ _ARGUMENTS = {"p": _pointer, "i": _integer, "f": _number}
 _SIGNATURES = {
     "convolve": "ppp" + "ppi" + "iii" + "pii" + "i",
     "convolve_kernel": "ppp" + "ppi" + "iii" + "pii" + "i",
+    "scale_rows": "ppppii",
+    "combine_rows": "ppppppii",
+    "product_sums": "ppppii",
+    "normalize_rows": "ppppppiif",
+    "normalize_rows_back": "ppppppppii",
+    "gelu_forward": "pppi",
+    "gelu_backward": "ppppi",
+    "relu_backward": "pppi",
+    "adam": "ppppiffffff",
 }
 
 kernels: Any = None  # the library with its functions; None: numpy alone
@@ -84,14 +96,27 @@ def is_enabled() -> bool:
     return kernels is not None
 
 
-def serve(*arrays: Array) -> Any:
-    """The library, if it is in use and the arrays are C-contiguous and float32; else None."""
+def run(name: str, *arguments: Any) -> bool:
+    """Call a kernel, if kernels are in use and all arrays are C-contiguous and float32.
+
+    Args:
+        name: of the function.
+        arguments: its arrays (None for NULL) and numbers.
+
+    Returns:
+        Whether it was called; if not, numpy has to do it.
+    """
     if kernels is None:
-        return None
-    for array in arrays:
-        if array.dtype is not _FLOAT or not array.flags.c_contiguous:
-            return None
-    return kernels
+        return False
+    given = []
+    for one in arguments:
+        if isinstance(one, np.ndarray):
+            if one.dtype is not _FLOAT or not one.flags.c_contiguous:
+                return False
+            one = address(one)
+        given.append(one)
+    getattr(kernels, name)(*given)
+    return True
 
 
 def address(x: Array) -> Any:

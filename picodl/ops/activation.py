@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from picodl import compiled
 from picodl.ops.core import op
 from picodl.parallel import PART, map_blocks, parts_of
 from picodl.tensor import Tensor, record
@@ -138,8 +139,16 @@ def _relu_forward(z: Array) -> tuple[Array, Array]:
     return y, y
 
 
+def _relu_backward(g: Array, y: Array) -> Array:
+    if compiled.kernels is not None:
+        d = np.empty_like(g)
+        if compiled.run("relu_backward", g, y, d, g.size):
+            return d
+    return g * (y > 0)
+
+
 linear_pair = Pair(lambda z: (z, None), lambda g, saved: g, lambda x: x)
-relu_pair = Pair(_relu_forward, lambda g, y: g * (y > 0), lambda x: x * (x.data > 0))
+relu_pair = Pair(_relu_forward, _relu_backward, lambda x: x * (x.data > 0))
 relu6_pair = Pair(
     lambda z: (z.clip(0, 6, out=z),) * 2,
     lambda g, y: g * ((y > 0) & (y < 6)),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from picodl import compiled
 from picodl.ops.activation import Pair, all_ops, constants, fastest_power, pair_op
 from picodl.typing import Array
 
@@ -42,9 +43,12 @@ def exact_gelu(power: np.ufunc, log_e: float) -> Pair:
 
             cdf = ndtr(z.astype(np.float64)).astype(z.dtype)
             return z * cdf, (z, cdf)
+        s, t = np.empty_like(z), np.empty_like(z)
+        if compiled.run("gelu_forward", z, s, t, z.size):
+            return t, (z, s)
         with np.errstate(over="ignore"):  # far below zero: z / inf = 0
-            s = z * z
-            t = s + f
+            np.multiply(z, z, out=s)
+            np.add(s, f, out=t)
             np.divide(e, t, out=t)
             t += s
             t += d
@@ -64,7 +68,10 @@ def exact_gelu(power: np.ufunc, log_e: float) -> Pair:
             slope *= _INV_SQRT_TAU
             slope += cdf
         else:
-            slope = z * minus_half
+            slope = np.empty_like(z)
+            if compiled.run("gelu_backward", g, z, cdf, slope, z.size):
+                return slope
+            np.multiply(z, minus_half, out=slope)
             slope *= z
             power(slope, out=slope)
             slope *= z

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from picodl import config
+from picodl import compiled, config
 from picodl.ops.core import cast, normalize_axis, op
 from picodl.ops.functions import rsqrt
 from picodl.ops.reduce import mean as mean_of
@@ -51,6 +51,16 @@ class _Rows:
 
 def _sums(block: Array) -> Array:
     return np.ones(len(block), block.dtype).dot(block)
+
+
+def _product_sums(x: Array, m: Array, g: Array | None) -> Array:
+    """The sum over rows of (x - m) * g; without g of (x - m) ** 2."""
+    total = np.empty(x.shape[1], x.dtype)
+    if compiled.run("product_sums", x, m, g, total, *x.shape):
+        return total
+    d = x - m
+    d *= d if g is None else g
+    return _sums(d)
 
 
 def _plain(*tensors: Any) -> list[Array]:
@@ -94,9 +104,11 @@ def _affine(x: Array, scale: Array, shift: Array | None, rows: _Rows) -> Array:
     y = np.empty_like(x)
 
     def run(block: slice) -> None:
-        out = np.multiply(x[block], scale, out=y[block])
-        if shift is not None:
-            out += shift
+        part, out = x[block], y[block]
+        if not compiled.run("scale_rows", part, scale, shift, out, *part.shape):
+            np.multiply(part, scale, out=out)
+            if shift is not None:
+                out += shift
 
     map_blocks(run, rows.blocks, rows.work)
     return y
@@ -180,9 +192,7 @@ def normalize_batch(
         m = rows.tile(center)
 
         def sums(block: slice) -> tuple[Array, Array]:
-            d = data[block] - m
-            d *= g[block]
-            return _sums(g[block]), _sums(d)
+            return _sums(g[block]), _product_sums(data[block], m, g[block])
 
         if not rows.pixels:
             return [np.zeros_like(t.data) for t in inputs]
@@ -223,9 +233,7 @@ def _statistics(data: Array, rows: _Rows) -> tuple[Array, Array]:
         x = data[block]
         count = len(x) * rows.times
         center = rows.fold(_sums(x)) / count
-        d = x - rows.tile(center)
-        np.multiply(d, d, out=d)
-        return count, center, rows.fold(_sums(d))
+        return count, center, rows.fold(_product_sums(x, rows.tile(center), None))
 
     parts = map_blocks(statistics, rows.blocks, 2 * rows.work)
     if not parts:  # an empty batch
@@ -246,10 +254,12 @@ def _combined(g: Array, x: Array, rows: _Rows, a: Array, b: Array, c: Array) -> 
     out = np.empty_like(g)
 
     def run(block: slice) -> None:
-        part = np.multiply(g[block], a, out=out[block])
-        other = x[block] * b
-        other += c
-        part += other
+        up, part, y = g[block], x[block], out[block]
+        if not compiled.run("combine_rows", up, part, a, b, c, y, *part.shape):
+            np.multiply(up, a, out=y)
+            other = part * b
+            other += c
+            y += other
 
     map_blocks(run, rows.blocks, 2 * rows.work)
     return out
@@ -324,8 +334,13 @@ def _normalize_rows(
     inverse = np.empty((len(a), 1), a.dtype)
     y = np.empty_like(a)
 
+    plain = [None if w is None else w.data for w in (gamma, beta)]
+
     def forward(block: slice) -> None:
         part, out = a[block], y[block]
+        kept = (None if center is None else center[block], inverse[block])
+        if compiled.run("normalize_rows", part, *plain, *kept, out, *part.shape, epsilon):
+            return
         if center is not None:
             center[block, 0] = part.dot(mean)
             part = np.subtract(part, center[block], out=out)
@@ -349,6 +364,11 @@ def _normalize_rows(
 
         def back(block: slice) -> list[Array]:
             i, up = inverse[block], g[block]
+            kept = (None if center is None else center[block], i)
+            totals = [None if w is None else np.empty(n, a.dtype) for w in plain]
+            arrays = (a[block], up, plain[0], *kept, dx[block], *totals)
+            if compiled.run("normalize_rows_back", *arrays, *up.shape):
+                return [total for total in totals if total is not None]
             normal = a[block] - center[block] if center is not None else a[block].copy()
             normal *= i
             sums = []

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from picodl import compiled
 from picodl.optimizers.base import Optimizer
 from picodl.optimizers.blas import add_scaled
 from picodl.optimizers.options import check_fractions
@@ -88,6 +89,10 @@ def adam_step(
 
     The numbers after `variable` are those of `adam_numbers`.
     """
+    if highest is None and compiled.kernels is not None:
+        numbers = map(float, (minus_alpha, epsilon, beta_1, share_1, beta_2, share_2))
+        if compiled.run("adam", gradient, variable, m, v, m.size, *numbers):
+            return
     add_scaled(m, beta_1, gradient, share_1, scratch)
     np.square(gradient, out=scratch)
     add_scaled(v, beta_2, scratch, share_2, scratch)

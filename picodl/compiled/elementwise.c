@@ -1,0 +1,39 @@
+/* Activations and update rules: many numpy calls on the same elements in one walk. */
+
+#include "common.h"
+
+/* y = z / s with s = 1 + exp(-u(z)), u as in ops/activation_gelu.py. */
+void gelu_forward(const float *z, float *s, float *y, int64_t n)
+{
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float q = z[i] * z[i];
+        const float t = 656.298133f / (q + 33.4665123f) + q - 10.1421307f;
+        const float u = z[i] * (-2.45889791f - 3.49146349e-2f * q + 8.17247394f / t);
+        s[i] = 1.0f + exponential(u);
+        y[i] = z[i] / s[i];
+    }
+}
+
+/* d = g * (1 / s + z * density(z)). */
+void gelu_backward(const float *g, const float *z, const float *s, float *d, int64_t n)
+{
+    SIMD for (int64_t i = 0; i < n; i++)
+        d[i] = g[i] * (1.0f / s[i] + 0.398942280f * z[i] * exponential(-0.5f * z[i] * z[i]));
+}
+
+/* d = g where y > 0, else 0. */
+void relu_backward(const float *g, const float *y, float *d, int64_t n)
+{
+    SIMD for (int64_t i = 0; i < n; i++) d[i] = y[i] > 0 ? g[i] : g[i] * 0.0f;
+}
+
+/* Adam's rule: see optimizers/adam.py. */
+void adam(const float *g, float *w, float *m, float *v, int64_t n, float minus_alpha, float epsilon,
+          float beta_1, float share_1, float beta_2, float share_2)
+{
+    SIMD for (int64_t i = 0; i < n; i++) {
+        m[i] = beta_1 * m[i] + share_1 * g[i];
+        v[i] = beta_2 * v[i] + share_2 * (g[i] * g[i]);
+        w[i] += minus_alpha * (m[i] / (sqrtf(v[i]) + epsilon));
+    }
+}
