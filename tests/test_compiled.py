@@ -131,3 +131,25 @@ def test_adam():
         found.append(w.numpy())
     np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-7)
     compiled.enable()
+
+
+@pytest.mark.parametrize("reset_after", [None, True, False])
+@pytest.mark.parametrize("options", [{}, {"mask": True}, {"sequences": True, "back": True}])
+def test_recurrences(reset_after, options):
+    b, steps, n, u = 32, 13, 5, 9
+    mask = rng.random((b, steps)) < 0.7 if "mask" in options else None
+    gates = 4 if reset_after is None else 3
+    bias = normal(2, gates * u) if reset_after else normal(gates * u)
+    rest = {
+        "mask": mask,
+        "returns": "all" if "sequences" in options else "last",
+        "go_backwards": "back" in options,
+    }
+    weights = (normal(n, gates * u), normal(u, gates * u), bias)
+    if reset_after is None:
+        arrays = (normal(b, steps, n), normal(b, u), normal(b, u), *weights)
+        both(lambda x, h, c, *w: ops.lstm(x, *w, h, c, **rest), *arrays)
+    else:
+        arrays = (normal(b, steps, n), normal(b, u), *weights)
+        rest["reset_after"] = reset_after
+        both(lambda x, h, *w: ops.gru(x, *w, h, **rest), *arrays)

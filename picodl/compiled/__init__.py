@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,12 @@ _FLAGS = (
     *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
 )
 _TUNING = ("-march=native", "-mcpu=native", "")  # the first that the compiler knows
-_FLOAT = np.dtype(np.float32)
+_DTYPES = (np.dtype(np.float32), np.dtype(np.bool))
 _Buffer = ctypes.c_char * 0
 _pointer, _integer, _number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS = {"p": _pointer, "i": _integer, "f": _number}
 _SIGNATURES = {
-    "convolve": "ppp" + "ppi" + "iii" + "pii" + "i",
+    "convolve": "ppp" + "ppi" + "iii" + "pii" + "iii",
     "convolve_kernel": "ppp" + "ppi" + "iii" + "pii" + "i",
     "scale_rows": "ppppii",
     "combine_rows": "ppppppii",
@@ -47,6 +48,10 @@ _SIGNATURES = {
     "gelu_forward": "pppi",
     "gelu_backward": "ppppi",
     "relu_backward": "pppi",
+    "lstm_forward": "pppppp" + "iiii",
+    "lstm_backward": "ppppp" + "ppppp" + "iiiiif",
+    "gru_forward": "ppppppp" + "iiii",
+    "gru_backward": "pppp" + "ppppp" + "iiiiif",
     "adam": "ppppiffffff",
 }
 
@@ -97,26 +102,41 @@ def is_enabled() -> bool:
 
 
 def run(name: str, *arguments: Any) -> bool:
-    """Call a kernel, if kernels are in use and all arrays are C-contiguous and float32.
+    """Call a kernel, if kernels are in use and it can take the arrays.
 
     Args:
         name: of the function.
-        arguments: its arrays (None for NULL) and numbers.
+        arguments: its arrays, C-contiguous and of float32 or bool, None for NULL, and numbers.
 
     Returns:
         Whether it was called; if not, numpy has to do it.
     """
-    if kernels is None:
+    if kernels is None or (given := _given(arguments)) is None:
         return False
+    getattr(kernels, name)(*given)
+    return True
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Call a kernel, where it is known that it can take the arrays.
+
+    Raises:
+        TypeError: if it cannot.
+    """
+    if not run(name, *arguments):
+        raise TypeError(f"The compiled kernel {name} cannot take these arguments.")
+
+
+def _given(arguments: Iterable[Any]) -> list[Any] | None:
+    """The arguments as ctypes takes them; None if there is an array that does not fit."""
     given = []
     for one in arguments:
         if isinstance(one, np.ndarray):
-            if one.dtype is not _FLOAT or not one.flags.c_contiguous:
-                return False
+            if one.dtype not in _DTYPES or not one.flags.c_contiguous:
+                return None
             one = address(one)
         given.append(one)
-    getattr(kernels, name)(*given)
-    return True
+    return given
 
 
 def address(x: Array) -> Any:

@@ -61,4 +61,7 @@ INLINE float hyperbolic(float x)
 
 INLINE float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
+void multiply(const float *x, int64_t x_step, const float *w, int64_t w_step, float *y,
+              int64_t y_step, int64_t n, int64_t k, int64_t m);
+
 #endif

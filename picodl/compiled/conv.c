@@ -13,7 +13,7 @@ int vector_length(void) { return VECTOR; }
 
 /* y[p] = sum over r, j of x[p * x_step + taps[r] + j] * w[r * run + j] */
 INLINE void tile(const int pixels, const int vectors, const float *x, int64_t x_step, const float *w,
-                 int64_t panel, float *y, int64_t y_step, const int64_t *taps,
+                 int64_t w_step, int64_t panel, float *y, int64_t y_step, const int64_t *taps,
                  int64_t tap_count, int64_t run, int64_t filters)
 {
     vec sum[LONG][2];
@@ -22,7 +22,7 @@ INLINE void tile(const int pixels, const int vectors, const float *x, int64_t x_
             sum[p][v] = (vec){0};
     for (int64_t r = 0; r < tap_count; r++) {
         const float *s = x + taps[r];
-        for (int64_t j = 0; j < run; j++, w += VECTOR) {
+        for (int64_t j = 0; j < run; j++, w += w_step) {
             vec k[2];
             UNROLL for (int v = 0; v < vectors; v++) k[v] = *(const vec *)(w + v * panel);
             UNROLL for (int p = 0; p < pixels; p++)
@@ -75,10 +75,10 @@ INLINE void kernel_tile(const int count, const int vectors, const float *x, cons
 
 #define TILE_CASE(size, vectors)                                                                    \
     case 2 * size + vectors - 1:                                                                    \
-        tile(size, vectors, x, x_step, w, panel, y, y_step, taps, tap_count, run, filters);   \
+        tile(size, vectors, x, x_step, w, w_step, panel, y, y_step, taps, tap_count, run, filters);  \
         break;
 static void any_tile(int size, int vectors, const float *x, int64_t x_step, const float *w,
-                     int64_t panel, float *y, int64_t y_step, const int64_t *taps,
+                     int64_t w_step, int64_t panel, float *y, int64_t y_step, const int64_t *taps,
                      int64_t tap_count, int64_t run, int64_t filters)
 {
     switch (2 * size + vectors - 1) { SIZES(TILE_CASE) }
@@ -97,14 +97,14 @@ static void any_kernel_tile(int size, int vectors, const float *x, const float *
 
 /* Rows of the output: y[row n, pixel i, filter f].
 
-   w: panels of VECTOR filters, each (tap_count * run, VECTOR); the last one is filled up with
-   zeros.
+   w: element (j, f) of the kernel is at w[f / VECTOR * panel + j * w_step + f % VECTOR], and whole
+   vectors can be read.
    x_rows, y_rows: where each row begins. taps: how far from a pixel each run of inputs begins. */
 void convolve(const float *x, const float *w, float *y, const int64_t *x_rows,
               const int64_t *y_rows, int64_t rows, int64_t pixels, int64_t x_step, int64_t y_step,
-              const int64_t *taps, int64_t tap_count, int64_t run, int64_t filters)
+              const int64_t *taps, int64_t tap_count, int64_t run, int64_t filters, int64_t w_step,
+              int64_t panel)
 {
-    const int64_t panel = tap_count * run * VECTOR;
     for (int64_t f = 0; f < filters; f += 2 * VECTOR) {
         const int vectors = filters - f > VECTOR ? 2 : 1, most = vectors == 2 ? WIDE : LONG;
         const int64_t tiles = (pixels + most - 1) / most;
@@ -112,10 +112,18 @@ void convolve(const float *x, const float *w, float *y, const int64_t *x_rows,
             for (int64_t t = 0; t < tiles; t++) {
                 const int64_t first = pixels * t / tiles, stop = pixels * (t + 1) / tiles;
                 any_tile(stop - first, vectors, x + x_rows[n] + first * x_step, x_step,
-                         w + f / VECTOR * panel, panel, y + y_rows[n] + first * y_step + f, y_step, taps, tap_count, run,
-                         filters - f);
+                         w + f / VECTOR * panel, w_step, panel, y + y_rows[n] + first * y_step + f,
+                         y_step, taps, tap_count, run, filters - f);
             }
     }
+}
+
+/* y (n, m) = x (n, k) @ w (k, m), rows so many elements apart; m a multiple of VECTOR. */
+void multiply(const float *x, int64_t x_step, const float *w, int64_t w_step, float *y,
+              int64_t y_step, int64_t n, int64_t k, int64_t m)
+{
+    const int64_t zero = 0;
+    convolve(x, w, y, &zero, &zero, 1, n, x_step, y_step, &zero, 1, k, m, w_step, VECTOR);
 }
 
 /* The kernel's gradient: w[r * run + j, f] += sum over rows and pixels of inputs times gradients.

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from picodl import compiled
 from picodl.blas import dot
 from picodl.parallel import map_blocks, shares_of
 from picodl.typing import Array
@@ -265,6 +266,10 @@ def weight_product(inputs: Array, dz: Array, drop: Any) -> Array:
     """The gradient of the weights, (k, gates * u): the sum of inputs[t] @ dz[t].T over t."""
     steps, k, b = inputs.shape
     wide = dz.shape[1]
+    if drop is None and compiled.kernels is not None and dz.dtype == np.float32:
+        from picodl.ops.gated_direct import direct_weight_product
+
+        return direct_weight_product(inputs, dz)
     total = np.zeros((wide, k), dz.dtype)
     some = max(1, 256 // max(1, b))
     for start in range(0, steps, some):

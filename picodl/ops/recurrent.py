@@ -16,7 +16,7 @@ from picodl.ops.activation import relu
 from picodl.ops.activation import sigmoid_op as sigmoid
 from picodl.ops.core import Array, op
 from picodl.ops.functions import tanh
-from picodl.ops.gated_recurrence import GatedUnit, LongShortTerm
+from picodl.ops.gated_direct import DirectGRU, DirectLSTM
 from picodl.ops.indexing import where
 from picodl.ops.linear import matmul
 from picodl.ops.recurrence import Recurrence, SimpleRecurrence
@@ -129,7 +129,7 @@ def lstm(
         return lstm_step(z + recur(states[0]), states[1], tanh, sigmoid)
 
     return _record(
-        LongShortTerm, step, x, kernel, recurrent_kernel, bias, [h, c], mask, dropout,
+        DirectLSTM, step, x, kernel, recurrent_kernel, bias, [h, c], mask, dropout,
         recurrent_dropout, go_backwards, zero_output_for_mask, returns,
     )  # fmt: skip
 
@@ -173,7 +173,7 @@ def gru(
         return gru_step(z, states[0], recur, reset_after, tanh, sigmoid)
 
     return _record(
-        GatedUnit, step, x, kernel, recurrent_kernel, bias, [h], mask, dropout, recurrent_dropout,
+        DirectGRU, step, x, kernel, recurrent_kernel, bias, [h], mask, dropout, recurrent_dropout,
         go_backwards, zero_output_for_mask, returns, reset_after=reset_after,
     )  # fmt: skip
 
