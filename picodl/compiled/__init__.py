@@ -38,7 +38,7 @@ _Buffer = ctypes.c_char * 0
 _pointer, _integer, _number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS = {"p": _pointer, "i": _integer, "f": _number}
 _SIGNATURES = {
-    "convolve": "ppp" + "ppi" + "iii" + "pii" + "iii",
+    "convolve": "ppp" + "ppi" + "iii" + "pii" + "iiii",
     "convolve_kernel": "ppp" + "ppi" + "iii" + "pii" + "i",
     "scale_rows": "ppppii",
     "combine_rows": "ppppppii",

@@ -11,15 +11,23 @@
 
 int vector_length(void) { return VECTOR; }
 
-/* y[p] = sum over r, j of x[p * x_step + taps[r] + j] * w[r * run + j] */
+INLINE vec load(const float *place, int64_t count)
+{
+    vec found = {0};
+    if (count >= VECTOR) found = *(const vec *)place;
+    else if (count > 0) memcpy(&found, place, 4 * count);
+    return found;
+}
+
+/* y[p] = sum over r, j of x[p * x_step + taps[r] + j] * w[r * run + j], or with more y[p] += */
 INLINE void tile(const int pixels, const int vectors, const float *x, int64_t x_step, const float *w,
                  int64_t w_step, int64_t panel, float *y, int64_t y_step, const int64_t *taps,
-                 int64_t tap_count, int64_t run, int64_t filters)
+                 int64_t tap_count, int64_t run, int64_t filters, int more)
 {
     vec sum[LONG][2];
     UNROLL for (int p = 0; p < pixels; p++)
         UNROLL for (int v = 0; v < vectors; v++)
-            sum[p][v] = (vec){0};
+            sum[p][v] = more ? load(y + p * y_step + v * VECTOR, filters - v * VECTOR) : (vec){0};
     for (int64_t r = 0; r < tap_count; r++) {
         const float *s = x + taps[r];
         for (int64_t j = 0; j < run; j++, w += w_step) {
@@ -75,11 +83,12 @@ INLINE void kernel_tile(const int count, const int vectors, const float *x, cons
 
 #define TILE_CASE(size, vectors)                                                                    \
     case 2 * size + vectors - 1:                                                                    \
-        tile(size, vectors, x, x_step, w, w_step, panel, y, y_step, taps, tap_count, run, filters);  \
+        tile(size, vectors, x, x_step, w, w_step, panel, y, y_step, taps, tap_count, run, filters,   \
+             more);                                                                                  \
         break;
 static void any_tile(int size, int vectors, const float *x, int64_t x_step, const float *w,
                      int64_t w_step, int64_t panel, float *y, int64_t y_step, const int64_t *taps,
-                     int64_t tap_count, int64_t run, int64_t filters)
+                     int64_t tap_count, int64_t run, int64_t filters, int more)
 {
     switch (2 * size + vectors - 1) { SIZES(TILE_CASE) }
 }
@@ -95,7 +104,7 @@ static void any_kernel_tile(int size, int vectors, const float *x, const float *
     switch (2 * size + vectors - 1) { SIZES(KERNEL_CASE) }
 }
 
-/* Rows of the output: y[row n, pixel i, filter f].
+/* Rows of the output: y[row n, pixel i, filter f]; with more, added to what is there.
 
    w: element (j, f) of the kernel is at w[f / VECTOR * panel + j * w_step + f % VECTOR], and whole
    vectors can be read.
@@ -103,7 +112,7 @@ static void any_kernel_tile(int size, int vectors, const float *x, const float *
 void convolve(const float *x, const float *w, float *y, const int64_t *x_rows,
               const int64_t *y_rows, int64_t rows, int64_t pixels, int64_t x_step, int64_t y_step,
               const int64_t *taps, int64_t tap_count, int64_t run, int64_t filters, int64_t w_step,
-              int64_t panel)
+              int64_t panel, int64_t more)
 {
     for (int64_t f = 0; f < filters; f += 2 * VECTOR) {
         const int vectors = filters - f > VECTOR ? 2 : 1, most = vectors == 2 ? WIDE : LONG;
@@ -113,7 +122,7 @@ void convolve(const float *x, const float *w, float *y, const int64_t *x_rows,
                 const int64_t first = pixels * t / tiles, stop = pixels * (t + 1) / tiles;
                 any_tile(stop - first, vectors, x + x_rows[n] + first * x_step, x_step,
                          w + f / VECTOR * panel, w_step, panel, y + y_rows[n] + first * y_step + f,
-                         y_step, taps, tap_count, run, filters - f);
+                         y_step, taps, tap_count, run, filters - f, more);
             }
     }
 }
@@ -123,7 +132,7 @@ void multiply(const float *x, int64_t x_step, const float *w, int64_t w_step, fl
               int64_t y_step, int64_t n, int64_t k, int64_t m)
 {
     const int64_t zero = 0;
-    convolve(x, w, y, &zero, &zero, 1, n, x_step, y_step, &zero, 1, k, m, w_step, VECTOR);
+    convolve(x, w, y, &zero, &zero, 1, n, x_step, y_step, &zero, 1, k, m, w_step, VECTOR, 0);
 }
 
 /* The kernel's gradient: w[r * run + j, f] += sum over rows and pixels of inputs times gradients.

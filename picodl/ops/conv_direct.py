@@ -67,7 +67,7 @@ class Slides:
             *(address(source), address(panel), address(out)),
             *(address(place.rows), address(to), len(to)),
             *(out.shape[-2], place.step, step, address(place.taps), len(place.taps), place.run),
-            *(out.shape[-1], panel.shape[2], panel.shape[1] * panel.shape[2]),
+            *(out.shape[-1], panel.shape[2], panel.shape[1] * panel.shape[2], 0),
         )
 
     def add_products(self, x: Array, rows: slice, h: Array, total: Array) -> None:

@@ -13,7 +13,10 @@ import numpy as np
 from picodl import compiled
 from picodl.ops.gated_recurrence import GatedUnit, LongShortTerm
 from picodl.ops.recurrence import Recurrence, StepsBack, weight_product
+from picodl.parallel import blocks_of
 from picodl.typing import Array
+
+_PART = 1 << 17  # elements of dz whose products are summed at once: they stay in the cache
 
 
 def _serves(layer: Recurrence, samples: int) -> bool:
@@ -89,13 +92,15 @@ def direct_weight_product(inputs: Array, dz: Array) -> Array:
     kernels, wide = compiled.kernels, dz.shape[1]
     filled = np.zeros((steps, b, -(-k // kernels.vector) * kernels.vector), dz.dtype)
     filled[..., :k] = inputs.transpose(0, 2, 1)
-    total = np.empty((wide, k), dz.dtype)
+    total = np.zeros((wide, k), dz.dtype)
     zero, runs = np.zeros(1, np.int64), np.arange(steps) * (dz.strides[0] // 4)
-    kernels.convolve(
-        *map(compiled.address, (dz, filled, total, zero, zero)),
-        *(1, wide, b, k, compiled.address(runs), steps, b),
-        *(k, filled.shape[2], kernels.vector),
-    )
+    address = compiled.address
+    for part in blocks_of(steps, max(1, _PART // (wide * b))):
+        kernels.convolve(
+            *map(address, (dz[part], filled[part], total, zero, zero)),
+            *(1, wide, b, k, address(runs), part.stop - part.start, b),
+            *(k, filled.shape[2], kernels.vector, 1),
+        )
     return total.T
 
 
