@@ -46,20 +46,26 @@ INLINE float exponential(float x)
     return p * a.f * b.f;
 }
 
-/* tanh(x) to 2 units in the last place; an odd polynomial near 0. */
+/* tanh(x) to 3e-7 of its value: a quotient of polynomials, which reaches 1 at the bound. */
 INLINE float hyperbolic(float x)
 {
+    x = x < -7.90531110763549805f ? -7.90531110763549805f : x;
+    x = x > 7.90531110763549805f ? 7.90531110763549805f : x;
     const float s = x * x;
-    float p = -5.70498872745e-3f;
-    p = p * s + 2.06390887954e-2f;
-    p = p * s - 5.37397155531e-2f;
-    p = p * s + 1.33314422036e-1f;
-    p = p * s - 3.33332819422e-1f;
-    const float near = p * s * x + x, far = 1.0f - 2.0f / (exponential(2.0f * x) + 1.0f);
-    return s < 0.390625f ? near : far;
+    float p = -2.76076847742355e-16f, q = 1.19825839466702e-06f;
+    p = p * s + 2.00018790482477e-13f;
+    p = p * s - 8.60467152213735e-11f;
+    p = p * s + 5.12229709037114e-08f;
+    p = p * s + 1.48572235717979e-05f;
+    p = p * s + 6.37261928875436e-04f;
+    p = p * s + 4.89352455891786e-03f;
+    q = q * s + 1.18534705686654e-04f;
+    q = q * s + 2.26843463243900e-03f;
+    q = q * s + 4.89352518554385e-03f;
+    return x * p / q;
 }
 
-INLINE float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
+INLINE float sigmoid(float x) { return 0.5f + 0.5f * hyperbolic(0.5f * x); }
 
 void multiply(const float *x, int64_t x_step, const float *w, int64_t w_step, float *y,
               int64_t y_step, int64_t n, int64_t k, int64_t m);

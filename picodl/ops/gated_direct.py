@@ -16,7 +16,7 @@ from picodl.ops.recurrence import Recurrence, StepsBack, weight_product
 from picodl.parallel import blocks_of
 from picodl.typing import Array
 
-_PART = 1 << 17  # elements of dz whose products are summed at once: they stay in the cache
+_PART = 1 << 18  # elements of dz whose products are summed at once: they stay in the cache
 
 
 def _serves(layer: Recurrence, samples: int) -> bool:
@@ -89,17 +89,21 @@ class DirectGRU(GatedUnit):
 def direct_weight_product(inputs: Array, dz: Array) -> Array:
     """`weight_product` by the kernel of convolutions: a step's samples are one run of its sums."""
     steps, k, b = inputs.shape
-    kernels, wide = compiled.kernels, dz.shape[1]
-    filled = np.zeros((steps, b, -(-k // kernels.vector) * kernels.vector), dz.dtype)
-    filled[..., :k] = inputs.transpose(0, 2, 1)
+    kernels, address, wide = compiled.kernels, compiled.address, dz.shape[1]
+    vector = kernels.vector
+    whole = k - k % vector
+    panels = np.zeros((-(-k // vector), steps, b, vector), dz.dtype)
+    parts = inputs[:, :whole].reshape(steps, -1, vector, b)
+    panels[: whole // vector] = parts.transpose(1, 0, 3, 2)
+    if whole < k:
+        panels[-1, ..., : k - whole] = inputs[:, whole:].transpose(0, 2, 1)
     total = np.zeros((wide, k), dz.dtype)
     zero, runs = np.zeros(1, np.int64), np.arange(steps) * (dz.strides[0] // 4)
-    address = compiled.address
     for part in blocks_of(steps, max(1, _PART // (wide * b))):
         kernels.convolve(
-            *map(address, (dz[part], filled[part], total, zero, zero)),
+            *map(address, (dz[part], panels[0, part], total, zero, zero)),
             *(1, wide, b, k, address(runs), part.stop - part.start, b),
-            *(k, filled.shape[2], kernels.vector, 1),
+            *(k, vector, steps * b * vector, 1),
         )
     return total.T
 
