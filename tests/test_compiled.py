@@ -153,3 +153,34 @@ def test_recurrences(reset_after, options):
         arrays = (normal(b, steps, n), normal(b, u), *weights)
         rest["reset_after"] = reset_after
         both(lambda x, h, *w: ops.gru(x, *w, h, **rest), *arrays)
+
+
+@pytest.mark.parametrize("channels", [16, 32, 5])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"padding": "same"},
+        {"padding": "valid", "strides": 2},
+        {"padding": "same", "dilation_rate": 2},
+        {"padding": "same", "strides": 3},
+    ],
+)
+def test_depthwise_convolutions(channels, options):
+    arrays = (normal(3, 9, 15, channels), normal(3, 4, channels, 1), normal(channels))
+    both(lambda x, w, b: ops.depthwise_conv(x, w, bias=b, **options), *arrays)
+    both(lambda x, w: ops.depthwise_conv(x, w, **options), normal(3, 20, 16), normal(5, 16, 2))
+
+
+@pytest.mark.parametrize("channels", [16, 5])
+@pytest.mark.parametrize("size, strides", [(2, None), (3, 2), ((2, 3), (3, 1))])
+@pytest.mark.parametrize("padding", ["valid", "same"])
+def test_maxima(channels, size, strides, padding):
+    x = np.round(normal(3, 10, 9, channels), 1)  # many ties
+    both(lambda x: ops.max_pool(x, size, strides, padding), x)
+    both(lambda x: ops.max_pool(x, 2), normal(2, 12, 32))
+
+
+def test_maxima_of_nan():
+    x = np.zeros((1, 4, 16), np.float32)
+    x[0, 1], x[0, 2] = np.nan, np.nan
+    assert np.isnan(ops.max_pool(x, 2)).all()

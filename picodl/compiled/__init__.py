@@ -33,13 +33,17 @@ _FLAGS = (
     *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
 )
 _TUNING = ("-march=native", "-mcpu=native", "")  # the first that the compiler knows
-_DTYPES = (np.dtype(np.float32), np.dtype(np.bool))
+_FLOAT = np.dtype(np.float32)
 _Buffer = ctypes.c_char * 0
 _pointer, _integer, _number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS = {"p": _pointer, "i": _integer, "f": _number}
 _SIGNATURES = {
     "convolve": "ppp" + "ppi" + "iii" + "pii" + "iiii",
     "convolve_kernel": "ppp" + "ppi" + "iii" + "pii" + "i",
+    "depthwise": "ppp" + "ppi" + "iii" + "pii",
+    "depthwise_kernel": "ppp" + "ppi" + "iii" + "pii",
+    "max_pool": "pp" + "ppi" + "iii" + "pii",
+    "max_pool_back": "pppp" + "ppi" + "iii" + "pii",
     "scale_rows": "ppppii",
     "combine_rows": "ppppppii",
     "product_sums": "ppppii",
@@ -106,7 +110,8 @@ def run(name: str, *arguments: Any) -> bool:
 
     Args:
         name: of the function.
-        arguments: its arrays, C-contiguous and of float32 or bool, None for NULL, and numbers.
+        arguments: its arrays of numbers, which must be C-contiguous and float32; None for NULL;
+            integers, and the `address` of arrays of them.
 
     Returns:
         Whether it was called; if not, numpy has to do it.
@@ -132,7 +137,7 @@ def _given(arguments: Iterable[Any]) -> list[Any] | None:
     given = []
     for one in arguments:
         if isinstance(one, np.ndarray):
-            if one.dtype not in _DTYPES or not one.flags.c_contiguous:
+            if one.dtype is not _FLOAT or not one.flags.c_contiguous:
                 return None
             one = address(one)
         given.append(one)

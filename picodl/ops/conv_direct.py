@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -11,7 +9,7 @@ import numpy as np
 
 from picodl import compiled
 from picodl.compiled import address
-from picodl.ops.windows import Located, Windows, kept_in_thread, located
+from picodl.ops.windows import Located, Windows, kept_in_thread, located, starts
 from picodl.typing import Array
 
 _SHORTEST = 4  # pixels of a row of windows; shorter ones leave registers idle
@@ -62,7 +60,7 @@ class Slides:
             out: (images, *windows, filters), neighbouring filters next to each other.
         """
         place, source = self._find(x, rows)
-        to, step = _starts(out.shape[:-2], out.strides[:-2]), out.strides[-2] // 4
+        to, step = starts(out.shape[:-2], out.strides[:-2]), out.strides[-2] // 4
         compiled.kernels.convolve(
             *(address(source), address(panel), address(out)),
             *(address(place.rows), address(to), len(to)),
@@ -79,7 +77,7 @@ class Slides:
             total: (taps * channels, filters).
         """
         place, source = self._find(x, rows)
-        of_h, step = _starts(h.shape[:-2], h.strides[:-2]), h.strides[-2] // 4
+        of_h, step = starts(h.shape[:-2], h.strides[:-2]), h.strides[-2] // 4
         compiled.kernels.convolve_kernel(
             *(address(source), address(h), address(total)),
             *(address(place.rows), address(of_h), len(of_h)),
@@ -104,13 +102,13 @@ class Slides:
         windows = self.windows
         at = located(windows, self.shape, np.float32, self.channels, images, rows)
         out = (images, rows.stop - rows.start, *windows.out[1:])
-        starts = _starts(out[:-1], (at.strides[0], *at.over[:-1])) + at.offset // 4
+        begin = starts(out[:-1], (at.strides[0], *at.over[:-1])) + at.offset // 4
         count = self.channels.stop - self.channels.start
         whole = windows.dilation[-1] == 1 and at.strides[-2] == 4 * count
         kernel = windows.kernel[:-1] if whole else windows.kernel
         run = count * (windows.kernel[-1] if whole else 1)
-        taps = _starts(kernel, at.apart[: len(kernel)])
-        return _Place(at, starts, at.over[-1] // 4, taps, run)
+        taps = starts(kernel, at.apart[: len(kernel)])
+        return _Place(at, begin, at.over[-1] // 4, taps, run)
 
 
 def slides_of(windows: Windows, shape: tuple[int, ...], channels: slice) -> Slides:
@@ -135,13 +133,3 @@ def kernel_products(h: Array, slides: Slides, x: Array, rows: slice, total: Any)
         total = np.zeros((math.prod(slides.windows.kernel) * count, wide), np.float32)
     slides.add_products(x, rows, h, total)
     return total
-
-
-@functools.lru_cache(maxsize=1024)
-def _starts(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-    """Where the elements of an array with such strides in bytes lie, in floats."""
-    places = itertools.product(*(range(n) for n in shape))
-    steps = [step // 4 for step in strides]
-    return np.array(
-        [sum(i * s for i, s in zip(p, steps, strict=True)) for p in places], np.int64
-    ).reshape(-1)

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from picodl import config
+from picodl import compiled, config
+from picodl.compiled import address
 from picodl.ops.activation import Pair
 from picodl.ops.conv_plan import Convolution, phases, plan_of
 from picodl.ops.convolution import column_sums, finish_block
 from picodl.ops.core import op
 from picodl.ops.shape import moveaxis, pad, repeat, reshape
-from picodl.ops.windows import Windows, overlap
+from picodl.ops.windows import Windows, overlap, starts, walk
 from picodl.parallel import map_blocks, parts_of, sum_blocks
 from picodl.tensor import Tensor, record
 from picodl.typing import Array
@@ -176,11 +177,28 @@ def _merged(view: Array, windows: Windows) -> tuple[Array, str, str, int]:
 
 def _taps_times(view: Array, w: Array, windows: Windows, out: Array) -> None:
     """out = sum over taps of view * w."""
+    if _compiled("depthwise", view, windows, out, w, out):
+        return
     view, taps, rest, wide = _merged(view, windows)
     if wide > 1:
         w = np.tile(w, wide)
         out = out.reshape(*out.shape[:-2], -1)
     np.einsum(f"{taps}{rest},{taps}k->{rest}", view, w, out=out)
+
+
+def _compiled(name: str, view: Array, windows: Windows, pixels: Array, *arrays: Array) -> bool:
+    """Whether a compiled kernel did it, which wants whole vectors of float32 channels."""
+    kernels, channels = compiled.kernels, view.shape[-1]
+    if kernels is None or view.dtype != np.float32 or channels % kernels.vector:
+        return False
+    rank = len(windows.kernel)
+    taps = starts(view.shape[:rank], view.strides[:rank])
+    getattr(kernels, name)(
+        *map(address, (view, *arrays)),
+        *walk(view.strides[rank:-1], pixels),
+        *(address(taps), len(taps), channels),
+    )
+    return True
 
 
 def _kernel_gradient(view: Array, h: Array, windows: Windows) -> Array:
@@ -189,6 +207,9 @@ def _kernel_gradient(view: Array, h: Array, windows: Windows) -> Array:
     Tap by tap, so that the sums of one stay in L1: two thirds of the time of a single einsum.
     """
     channels = h.shape[-1]
+    dw = np.zeros((math.prod(windows.kernel), channels), h.dtype)
+    if _compiled("depthwise_kernel", view, windows, h, h, dw):
+        return dw
     view, _, rest, wide = _merged(view, windows)
     if wide > 1:
         h = h.reshape(*h.shape[:-2], -1)

@@ -109,8 +109,10 @@ def direct_weight_product(inputs: Array, dz: Array) -> Array:
 
 
 def _stale(layer: Recurrence, rows: slice) -> Any:
-    """The samples to hold back, (T, b), or None."""
-    return None if layer.stale is None else np.ascontiguousarray(layer.stale[rows].T)
+    """The address of the samples to hold back, (T, b), or None."""
+    if layer.stale is None:
+        return None
+    return compiled.address(np.ascontiguousarray(layer.stale[rows].T))
 
 
 def _spaced(weights: Array) -> Array:

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from picodl import config
+from picodl import compiled, config
+from picodl.compiled import address
 from picodl.ops.core import op
 from picodl.ops.shape import moveaxis, pad
-from picodl.ops.windows import as_sizes, output_sizes, pads_of
+from picodl.ops.windows import as_sizes, output_sizes, pads_of, starts, walk
 from picodl.parallel import map_blocks, parts_of
 from picodl.tensor import Tensor, record
 from picodl.typing import Array
@@ -210,7 +211,9 @@ def _max_pool(x: Tensor, p: Pooling) -> Tensor:
     blocks, work = _blocks(a), a.size * 1e-3
 
     def forward(images: slice) -> None:
-        _reduced(_padded(a[images], p, -np.inf), p, np.maximum, y[images])
+        wide = _padded(a[images], p, -np.inf)
+        if not _compiled("max_pool", wide, p, y[images]):
+            _reduced(wide, p, np.maximum, y[images])
 
     map_blocks(forward, blocks, work)
 
@@ -219,6 +222,11 @@ def _max_pool(x: Tensor, p: Pooling) -> Tensor:
 
         def back(images: slice) -> None:
             wide = _padded(a[images], p, -np.inf)
+            if not p.padded and g.flags.c_contiguous and g.dtype == np.float32:
+                into = dx[images]
+                into[...] = 0
+                if _compiled("max_pool_back", wide, p, y[images], g[images], into):
+                    return
             into = np.zeros(wide.shape, a.dtype) if p.padded else dx[images]
             for tap, wins in zip(p.taps(), _winners(wide, y[images], p), strict=True):
                 if p.disjoint:
@@ -236,6 +244,20 @@ def _max_pool(x: Tensor, p: Pooling) -> Tensor:
 
     backward.__qualname__ = "max_pool"
     return record(y, (x,), backward, composed)
+
+
+def _compiled(name: str, wide: Array, p: Pooling, y: Array, *arrays: Array) -> bool:
+    """Whether a compiled kernel did it, which wants whole vectors of float32 channels."""
+    kernels, channels = compiled.kernels, wide.shape[-1]
+    if kernels is None or wide.dtype != np.float32 or channels % kernels.vector:
+        return False
+    steps = wide.strides[1:-1]
+    over = (wide.strides[0], *(s * step for s, step in zip(p.strides, steps, strict=True)))
+    taps = starts(p.size, steps)
+    getattr(kernels, name)(
+        *map(address, (wide, y, *arrays)), *walk(over, y), *(address(taps), len(taps), channels)
+    )
+    return True
 
 
 def _winners(wide: Array, y: Array, p: Pooling) -> Iterator[Array]:
