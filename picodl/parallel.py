@@ -136,11 +136,17 @@ def _processors() -> int:
 
 
 class _Job:
-    """The blocks of one map_blocks, taken one by one by whichever thread is free."""
+    """The blocks of one map_blocks, in neighbouring runs for each thread.
 
-    def __init__(self, function: Callable[[Any], Any], blocks: Sequence[Any]) -> None:
+    A thread takes its own run from the front and then helps the others from the back. Arrays cut
+    in the same way meet the same thread again: what one kernel wrote is in the cache of the core
+    that the next one reads it on.
+    """
+
+    def __init__(self, function: Callable[[Any], Any], blocks: Sequence[Any], threads: int) -> None:
         self.function = function
-        self.waiting = deque(enumerate(blocks))
+        places = list(enumerate(blocks))
+        self.runs = [deque(places[run]) for run in shares_of(len(places), threads)]
         self.results: list[Any] = [None] * len(blocks)
         self.errors: list[tuple[int, BaseException]] = []
         self.left = len(blocks)
@@ -148,14 +154,24 @@ class _Job:
         self.done = threading.Lock()
         self.done.acquire()
 
-    def work(self) -> None:
+    def take(self, number: int) -> tuple[int, Any] | None:
+        """The next block for a thread, with its place; None if there is none left."""
+        try:
+            return self.runs[number].popleft()
+        except IndexError:
+            pass
+        for run in self.runs:
+            try:
+                return run.pop()
+            except IndexError:
+                continue
+        return None
+
+    def work(self, number: int) -> None:
         before, thread.parallel = thread.parallel, True
         try:
-            while True:
-                try:
-                    place, block = self.waiting.popleft()
-                except IndexError:
-                    return
+            while (taken := self.take(number)) is not None:
+                place, block = taken
                 try:
                     self.results[place] = self.function(block)
                 except BaseException as error:
@@ -179,17 +195,16 @@ class _Pool:
     def forget(self) -> None:
         """Have no threads: at the start, and in a forked child, where the parent's do not live."""
         self.lock = threading.Lock()
-        self.queue: SimpleQueue[tuple[contextvars.Context, _Job] | None] = SimpleQueue()
-        self.members: list[threading.Thread] = []
+        self.members: list[tuple[threading.Thread, SimpleQueue[Any]]] = []
 
     def run(self, function: Callable[[Any], Any], blocks: Sequence[Any]) -> list[Any]:
-        job = _Job(function, blocks)
-        helpers = min(self.size, len(blocks)) - 1
+        job = _Job(function, blocks, self.size)
         if len(self.members) < self.size - 1:
             self._hire()
-        for _ in range(helpers):  # a context of its own for each: np.errstate lives there
-            self.queue.put((contextvars.copy_context(), job))
-        job.work()
+        for number, (_, queue) in zip(range(1, len(job.runs)), self.members, strict=False):
+            # a context of its own for each: np.errstate lives there
+            queue.put((contextvars.copy_context(), job, number))
+        job.work(0)
         job.done.acquire()
         if job.errors:
             raise min(job.errors, key=lambda found: found[0])[1]
@@ -198,10 +213,9 @@ class _Pool:
     def _hire(self) -> None:
         with self.lock:
             while len(self.members) < self.size - 1:
-                member = threading.Thread(
-                    target=_serve, args=(self.queue,), name="picodl", daemon=True
-                )
-                self.members.append(member)
+                queue: SimpleQueue[Any] = SimpleQueue()
+                member = threading.Thread(target=_serve, args=(queue,), name="picodl", daemon=True)
+                self.members.append((member, queue))
                 member.start()
 
     def resize(self, size: int) -> None:
@@ -211,9 +225,9 @@ class _Pool:
     def dismiss(self) -> None:
         """Let the threads go; the next job makes new ones."""
         with self.lock:
-            for _ in self.members:
-                self.queue.put(None)
-            for member in self.members:
+            for _, queue in self.members:
+                queue.put(None)
+            for member, _ in self.members:
                 member.join()
             self.members = []
 
@@ -225,8 +239,8 @@ class _Pool:
 
 def _serve(queue: SimpleQueue[Any]) -> None:
     while (item := queue.get()) is not None:
-        context, job = item
-        context.run(job.work)
+        context, job, number = item
+        context.run(job.work, number)
         del item, context, job  # a waiting thread keeps no arrays alive
 
 

@@ -38,12 +38,12 @@ _Buffer = ctypes.c_char * 0
 _pointer, _integer, _number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS = {"p": _pointer, "i": _integer, "f": _number}
 _SIGNATURES = {
-    "convolve": "ppp" + "ppi" + "iii" + "pii" + "iiii",
-    "convolve_kernel": "ppp" + "ppi" + "iii" + "pii" + "i",
-    "depthwise": "ppp" + "ppi" + "iii" + "pii",
-    "depthwise_kernel": "ppp" + "ppi" + "iii" + "pii",
-    "max_pool": "pp" + "ppi" + "iii" + "pii",
-    "max_pool_back": "pppp" + "ppi" + "iii" + "pii",
+    "convolve": "pppp" + "ii" + "pp" + "ii",
+    "convolve_kernel": "pppppp" + "i",
+    "depthwise": "pppp" + "i",
+    "depthwise_kernel": "pppp" + "i",
+    "max_pool": "ppp" + "i",
+    "max_pool_back": "ppppp" + "i",
     "scale_rows": "ppppii",
     "combine_rows": "ppppppii",
     "product_sums": "ppppii",

@@ -67,6 +67,24 @@ INLINE float hyperbolic(float x)
 
 INLINE float sigmoid(float x) { return 0.5f + 0.5f * hyperbolic(0.5f * x); }
 
+/* How to walk over rows of windows. Places are counted in floats.
+
+   x_rows, y_rows: where each row begins, in the input and in the output.
+   taps: how far from a pixel each run of neighbouring inputs begins.
+   from, to: pieces of x of one length that go between zeros first; none if all lies inside x. */
+typedef struct {
+    const int64_t *x_rows, *y_rows, *taps, *from, *to;
+    int64_t rows, pixels, x_step, y_step, tap_count, run, copies, length;
+} Walk;
+
+INLINE const float *filled(const Walk *walk, const float *x, float *padded)
+{
+    for (int64_t i = 0; i < walk->copies; i++)
+        memcpy(padded + walk->to[i], x + walk->from[i], walk->length * sizeof(float));
+    return walk->copies ? padded : x;
+}
+
+/* y (n, m) = x (n, k) @ w (k, m), rows so many elements apart; m a multiple of VECTOR. */
 void multiply(const float *x, int64_t x_step, const float *w, int64_t w_step, float *y,
               int64_t y_step, int64_t n, int64_t k, int64_t m);
 

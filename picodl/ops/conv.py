@@ -16,7 +16,6 @@ from picodl.ops.conv_plan import Convolution, paired_kernel, plan_of, unpaired_k
 from picodl.ops.convolution import (
     Source,
     column_sums,
-    finish_block,
     gather,
     gathered,
     spread,
@@ -174,10 +173,7 @@ def _forward(
     y = np.empty((len(a), *plan.windows.out, plan.filters), a.dtype)
     saved: list[Any] = [None] * len(units)
 
-    def finish(number: int) -> None:
-        saved[number] = finish_block(y[units[number]], None, pair)
-
-    gather(plan, units, a.dtype, lambda number, images: a[images], w, b, y, finish)
+    gather(plan, units, a.dtype, lambda number, images: a[images], w, b, pair, y, saved)
     return y, saved
 
 

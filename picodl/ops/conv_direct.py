@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from picodl import compiled
 from picodl.compiled import address
-from picodl.ops.windows import Located, Windows, kept_in_thread, located, starts
+from picodl.compiled.walk import RELU, Walk, copies_between, walk
+from picodl.ops.windows import Windows, kept_in_thread, located
 from picodl.typing import Array
 
 _SHORTEST = 4  # pixels of a row of windows; shorter ones leave registers idle
@@ -22,19 +24,19 @@ def serves(windows: Windows, dtype: Any) -> bool:
 
 def panels(matrix: Array) -> Array:
     """(n, filters) cut into panels of a vector of filters each, (panels, n, vector)."""
-    n, filters = matrix.shape
-    vector = compiled.kernels.vector
-    out = np.zeros((n, -(-filters // vector) * vector), np.float32)
-    out[:, :filters] = matrix
-    return np.ascontiguousarray(out.reshape(n, -1, vector).transpose(1, 0, 2))
+    filled = whole_vectors(matrix)
+    parts = filled.reshape(len(matrix), -1, compiled.kernels.vector)
+    return np.ascontiguousarray(parts.transpose(1, 0, 2))
 
 
-class _Place(NamedTuple):
-    at: Located
-    rows: Array  # where the rows of windows begin, in elements
-    step: int  # from a pixel to the next
-    taps: Array  # where the runs of neighbouring taps begin
-    run: int  # elements of a run
+def whole_vectors(x: Array) -> Array:
+    """The array with zeros after its last axis, up to a multiple of the vector's length."""
+    length, vector = x.shape[-1], compiled.kernels.vector
+    if length % vector == 0 and x.strides[-1] == 4:
+        return x
+    filled = np.zeros((*x.shape[:-1], -(-length // vector) * vector), np.float32)
+    filled[..., :length] = x
+    return filled
 
 
 class Slides:
@@ -48,67 +50,75 @@ class Slides:
 
     def __init__(self, windows: Windows, shape: tuple[int, ...], channels: slice) -> None:
         self.windows, self.shape, self.channels = windows, shape, channels
-        self._places: dict[Any, _Place] = {}
+        count = channels.stop - channels.start
+        self.length = math.prod(windows.kernel) * count
+        self._walks: dict[Any, tuple[Walk, Array | None]] = {}
 
-    def multiply(self, x: Array, rows: slice, panel: Array, out: Array) -> None:
-        """out = the windows of x times a kernel.
+    def multiply(
+        self, x: Array, rows: slice, panel: Array, out: Array, bias: Any = None, relu: bool = False
+    ) -> None:
+        """out = f(the windows of x times a kernel, plus a bias).
 
         Args:
             x: a few C-contiguous images.
             rows: a range of the first axis of windows.
             panel: the kernel's matrix as `panels` gives it.
             out: (images, *windows, filters), neighbouring filters next to each other.
+            bias: in whole vectors, or None.
+            relu: whether f is relu; else nothing is done.
         """
-        place, source = self._find(x, rows)
-        to, step = starts(out.shape[:-2], out.strides[:-2]), out.strides[-2] // 4
+        way, padded = self._walk(x, rows, out)
+        _, length, vector = panel.shape
         compiled.kernels.convolve(
-            *(address(source), address(panel), address(out)),
-            *(address(place.rows), address(to), len(to)),
-            *(out.shape[-2], place.step, step, address(place.taps), len(place.taps), place.run),
-            *(out.shape[-1], panel.shape[2], panel.shape[1] * panel.shape[2], 0),
+            *(ctypes.byref(way), address(x), None if padded is None else address(padded)),
+            *(address(panel), vector, length * vector, None if bias is None else address(bias)),
+            *(address(out), out.shape[-1], RELU if relu else 0),
         )
 
     def add_products(self, x: Array, rows: slice, h: Array, total: Array) -> None:
-        """total += the windows of x, transposed, times h.
+        """total += the windows of x, transposed, times h, and the sums of h.
 
         Args:
             x, rows: as above.
-            h: (images, *windows, filters), filters a multiple of the vector.
-            total: (taps * channels, filters).
+            h: (images, *windows, filters), filters in whole vectors.
+            total: (taps * channels + 1, filters).
         """
-        place, source = self._find(x, rows)
-        of_h, step = starts(h.shape[:-2], h.strides[:-2]), h.strides[-2] // 4
+        way, padded = self._walk(x, rows, h)
         compiled.kernels.convolve_kernel(
-            *(address(source), address(h), address(total)),
-            *(address(place.rows), address(of_h), len(of_h)),
-            *(h.shape[-2], place.step, step, address(place.taps), len(place.taps), place.run),
-            h.shape[-1],
+            *(ctypes.byref(way), address(x), None if padded is None else address(padded)),
+            *(address(h), address(total), address(total[-1]), h.shape[-1]),
         )
 
-    def _find(self, x: Array, rows: slice) -> tuple[_Place, Array]:
-        """Where the windows are, and the array that holds them from there on."""
-        key = (len(x), rows.start, rows.stop)
-        place = self._places.get(key)
-        if place is None:
-            if len(self._places) >= 16:
-                self._places.clear()
-            place = self._places[key] = self._place(len(x), rows)
-        if place.at.padded is None:
-            return place, x
-        place.at.padded[place.at.inside] = x[place.at.taken]
-        return place, place.at.padded
+    def _walk(self, x: Array, rows: slice, y: Array) -> tuple[Walk, Array | None]:
+        """How to walk from x to y, and the buffer that this takes."""
+        key = (len(x), rows.start, rows.stop, y.strides)
+        found = self._walks.get(key)
+        if found is None:
+            if len(self._walks) >= 16:
+                self._walks.clear()
+            found = self._walks[key] = self._way(x, rows, y)
+        return found
 
-    def _place(self, images: int, rows: slice) -> _Place:
+    def _way(self, x: Array, rows: slice, y: Array) -> tuple[Walk, Array | None]:
         windows = self.windows
-        at = located(windows, self.shape, np.float32, self.channels, images, rows)
-        out = (images, rows.stop - rows.start, *windows.out[1:])
-        begin = starts(out[:-1], (at.strides[0], *at.over[:-1])) + at.offset // 4
+        at = located(windows, self.shape, np.float32, self.channels, len(x), rows)
         count = self.channels.stop - self.channels.start
         whole = windows.dilation[-1] == 1 and at.strides[-2] == 4 * count
-        kernel = windows.kernel[:-1] if whole else windows.kernel
-        run = count * (windows.kernel[-1] if whole else 1)
-        taps = starts(kernel, at.apart[: len(kernel)])
-        return _Place(at, begin, at.over[-1] // 4, taps, run)
+        taps = windows.kernel[:-1] if whole else windows.kernel
+        copies = None
+        if at.padded is not None:
+            copies = copies_between(x, at.taken, at.padded, at.inside)
+        way = walk(
+            (len(x), rows.stop - rows.start, *windows.out[1:]),
+            (at.strides[0], *at.over),
+            y.strides[:-1],
+            taps,
+            at.apart[: len(taps)],
+            count * (windows.kernel[-1] if whole else 1),
+            at.offset,
+            copies,
+        )
+        return way, at.padded
 
 
 def slides_of(windows: Windows, shape: tuple[int, ...], channels: slice) -> Slides:
@@ -117,19 +127,18 @@ def slides_of(windows: Windows, shape: tuple[int, ...], channels: slice) -> Slid
     return kept_in_thread(key, lambda: Slides(windows, shape, channels))
 
 
-def kernel_products(h: Array, slides: Slides, x: Array, rows: slice, total: Any) -> Array:
-    """total + the windows of x, transposed, times h; total may be None, else it is written into.
+def kernel_products(h: Array, slides: Slides, x: Array, rows: slice, total: Array | None) -> Array:
+    """total + the windows of x, transposed, times h, with the sums of h as a last row.
 
-    Its filters are filled up to whole vectors.
+    Args:
+        h: the output's gradient, (images, *windows, filters).
+        slides, x, rows: the windows.
+        total: of the blocks before, which is written into; None for the first.
+
+    Returns: (taps * channels + 1, filters), filters in whole vectors.
     """
-    filters, vector = h.shape[-1], compiled.kernels.vector
-    wide = -(-filters // vector) * vector
-    if wide != filters or h.strides[-1] != 4:
-        filled = np.zeros((*h.shape[:-1], wide), np.float32)
-        filled[..., :filters] = h
-        h = filled
+    h = whole_vectors(h)
     if total is None:
-        count = slides.channels.stop - slides.channels.start
-        total = np.zeros((math.prod(slides.windows.kernel) * count, wide), np.float32)
+        total = np.zeros((slides.length + 1, h.shape[-1]), np.float32)
     slides.add_products(x, rows, h, total)
     return total

@@ -18,7 +18,13 @@ import numpy as np
 
 from picodl.blas import dot, dot_over_rows
 from picodl.ops.activation import Pair, linear_pair, relu_pair
-from picodl.ops.conv_direct import kernel_products, panels, serves, slides_of
+from picodl.ops.conv_direct import (
+    kernel_products,
+    panels,
+    serves,
+    slides_of,
+    whole_vectors,
+)
 from picodl.ops.conv_plan import Convolution, Phase, phases
 from picodl.ops.windows import Columns, Windows, columns_of
 from picodl.parallel import map_blocks, shares_of
@@ -87,8 +93,9 @@ def gather(
     source: Source,
     kernel: Array | None = None,
     bias: Array | None = None,
+    pair: Pair | None = None,
     result: Array | None = None,
-    finish: Callable[[int], None] | None = None,
+    saved: list[Any] | None = None,
     gradient: Source | None = None,
     ones: bool = False,
 ) -> Sums:
@@ -100,8 +107,9 @@ def gather(
         dtype: of all arrays.
         source: unit's number, images -> those images of the input.
         kernel, bias: of the convolution, where the output is wanted.
-        result: where to write it.
-        finish: called with the unit's number when that is written.
+        pair: the activation's array functions, or None.
+        result: where to write the output.
+        saved: where to put what the activation saves of each unit.
         gradient: unit's number, images -> those images of the output's gradient.
         ones: whether to sum that too, for the bias.
 
@@ -112,10 +120,13 @@ def gather(
     channels, filters = shape.channel_slices(), shape.filter_slices()
     pointwise = shape.is_pointwise()
     row = bias is not None and not pointwise and not direct  # one more row of the kernel
+    relu = direct and pair is relu_pair
     matrices: list[Array] = []
     if kernel is not None:
         matrices = kernel_matrices(kernel, bias if row else None, shape.groups)
-        matrices = [panels(matrix) for matrix in matrices] if direct else matrices
+    if direct:
+        matrices = [panels(matrix) for matrix in matrices]
+        biases = [None if bias is None else whole_vectors(bias[part]) for part in filters]
 
     def share(part: slice) -> Sums:
         columns: list[Columns] = []
@@ -134,7 +145,8 @@ def gather(
                 if direct:
                     slides = slides_of(windows, block.shape, channels[g])
                     if z is not None:
-                        slides.multiply(block, rows, matrices[g], z[..., of_group])
+                        out = z[..., of_group]
+                        slides.multiply(block, rows, matrices[g], out, biases[g], relu)
                     if h is not None:
                         right = h[..., of_group]
                         sums[g] = kernel_products(right, slides, block, rows, sums.get(g))
@@ -145,12 +157,11 @@ def gather(
                 if h is not None:
                     right = h[..., of_group].reshape(len(matrix), -1)
                     _add(sums, g, dot_over_rows(matrix, right))
-            if z is not None and bias is not None and not row:
-                add_bias(z, bias)
-            if h is not None and ones and (pointwise or direct):
+            if h is not None and ones and pointwise and not direct:
                 _add(sums, "bias", column_sums(h))
-            if finish is not None:
-                finish(number)
+            if z is not None and saved is not None:
+                added = None if row or direct else bias
+                saved[number] = z if relu else finish_block(z, added, pair)
         return sums
 
     return _total(map_blocks(share, shares_of(len(units)), shape.work(_images(units))))
@@ -170,10 +181,12 @@ def gathered(shape: Convolution, sums: Sums, ones: bool) -> tuple[Array, Array |
         empty = np.zeros((shape.taps * shape.channels // shape.groups + 1, shape.filters))
         sums = dict(enumerate(np.split(empty, shape.groups, axis=1)))
     parts = [sums[g] for g in range(shape.groups)]
+    count, wide = shape.taps * shape.channels // shape.groups, shape.filters // shape.groups
     bias = None
     if ones:
-        bias = sums["bias"] if "bias" in sums else np.concatenate([part[-1] for part in parts])
-    count, wide = shape.taps * shape.channels // shape.groups, shape.filters // shape.groups
+        bias = sums.get("bias")
+        if bias is None:
+            bias = np.concatenate([part[-1, :wide] for part in parts])
     parts = [part[:count, :wide] for part in parts]
     kernel = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
     return kernel.reshape(*shape.windows.kernel, shape.channels // shape.groups, -1), bias
@@ -269,7 +282,7 @@ def spread(
                         matrix = _matrix(column, x, rows, pointwise)
                         right = h[:, rows][..., filters[g]]
                         _add(sums, g, dot_over_rows(matrix, right.reshape(len(matrix), -1)))
-            if bias and (pointwise or direct or not own):
+            if bias and not direct and (pointwise or not own):
                 _add(sums, "bias", column_sums(h))
             if finish is not None:
                 finish(number)

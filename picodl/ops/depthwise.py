@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from ctypes import byref
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ from numpy.lib.stride_tricks import as_strided
 
 from picodl import compiled, config
 from picodl.compiled import address
+from picodl.compiled.walk import walk
 from picodl.ops.activation import Pair
 from picodl.ops.conv_plan import Convolution, phases, plan_of
 from picodl.ops.convolution import column_sums, finish_block
 from picodl.ops.core import op
 from picodl.ops.shape import moveaxis, pad, repeat, reshape
-from picodl.ops.windows import Windows, overlap, starts, walk
+from picodl.ops.windows import Windows, overlap
 from picodl.parallel import map_blocks, parts_of, sum_blocks
 from picodl.tensor import Tensor, record
 from picodl.typing import Array
@@ -192,12 +194,14 @@ def _compiled(name: str, view: Array, windows: Windows, pixels: Array, *arrays: 
     if kernels is None or view.dtype != np.float32 or channels % kernels.vector:
         return False
     rank = len(windows.kernel)
-    taps = starts(view.shape[:rank], view.strides[:rank])
-    getattr(kernels, name)(
-        *map(address, (view, *arrays)),
-        *walk(view.strides[rank:-1], pixels),
-        *(address(taps), len(taps), channels),
+    way = walk(
+        pixels.shape[:-1],
+        view.strides[rank:-1],
+        pixels.strides[:-1],
+        windows.kernel,
+        view.strides[:rank],
     )
+    getattr(kernels, name)(byref(way), *map(address, (view, *arrays)), channels)
     return True
 
 

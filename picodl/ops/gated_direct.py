@@ -6,11 +6,13 @@ kept between forward and backward is the same for both.
 
 from __future__ import annotations
 
+from ctypes import byref
 from typing import Any
 
 import numpy as np
 
 from picodl import compiled
+from picodl.compiled.walk import MORE, walk
 from picodl.ops.gated_recurrence import GatedUnit, LongShortTerm
 from picodl.ops.recurrence import Recurrence, StepsBack, weight_product
 from picodl.parallel import blocks_of
@@ -98,12 +100,12 @@ def direct_weight_product(inputs: Array, dz: Array) -> Array:
     if whole < k:
         panels[-1, ..., : k - whole] = inputs[:, whole:].transpose(0, 2, 1)
     total = np.zeros((wide, k), dz.dtype)
-    zero, runs = np.zeros(1, np.int64), np.arange(steps) * (dz.strides[0] // 4)
     for part in blocks_of(steps, max(1, _PART // (wide * b))):
+        count = part.stop - part.start
+        way = walk((1, wide), (0, 4 * b), (0, 4 * k), (count,), dz.strides[:1], b)
         kernels.convolve(
-            *map(address, (dz[part], panels[0, part], total, zero, zero)),
-            *(1, wide, b, k, address(runs), part.stop - part.start, b),
-            *(k, vector, steps * b * vector, 1),
+            *(byref(way), address(dz[part]), None, address(panels[0, part]), vector),
+            *(steps * b * vector, None, address(total), k, MORE),
         )
     return total.T
 

@@ -10,15 +10,17 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from ctypes import byref
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from picodl import compiled, config
 from picodl.compiled import address
+from picodl.compiled.walk import walk
 from picodl.ops.core import op
 from picodl.ops.shape import moveaxis, pad
-from picodl.ops.windows import as_sizes, output_sizes, pads_of, starts, walk
+from picodl.ops.windows import as_sizes, output_sizes, pads_of
 from picodl.parallel import map_blocks, parts_of
 from picodl.tensor import Tensor, record
 from picodl.typing import Array
@@ -253,10 +255,8 @@ def _compiled(name: str, wide: Array, p: Pooling, y: Array, *arrays: Array) -> b
         return False
     steps = wide.strides[1:-1]
     over = (wide.strides[0], *(s * step for s, step in zip(p.strides, steps, strict=True)))
-    taps = starts(p.size, steps)
-    getattr(kernels, name)(
-        *map(address, (wide, y, *arrays)), *walk(over, y), *(address(taps), len(taps), channels)
-    )
+    way = walk(y.shape[:-1], over, y.strides[:-1], p.size, steps)
+    getattr(kernels, name)(byref(way), *map(address, (wide, y, *arrays)), channels)
     return True
 
 

@@ -5,8 +5,6 @@ All of it works on arrays of shape (batch, *spatial, channels), with any number 
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -14,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from picodl.compiled import address
 from picodl.parallel import blocks_of, shares_of
 from picodl.typing import Array
 
@@ -320,27 +317,6 @@ def _steps(shape: Sequence[int], item: int) -> tuple[int, ...]:
     for n in shape[:0:-1]:
         steps.insert(0, steps[0] * n)
     return tuple(steps[: len(shape)])
-
-
-@functools.lru_cache(maxsize=1024)
-def starts(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-    """Where the elements of an array with such strides in bytes lie, in floats of 4 bytes."""
-    places = itertools.product(*(range(n) for n in shape))
-    steps = [step // 4 for step in strides]
-    found = [sum(i * s for i, s in zip(place, steps, strict=True)) for place in places]
-    return np.array(found, np.int64)
-
-
-def walk(strides: tuple[int, ...], y: Array) -> tuple[Any, ...]:
-    """How compiled kernels walk over rows of windows: their arguments from the rows to y's step.
-
-    Args:
-        strides: how far apart neighbouring windows are, in bytes: images, then the spatial axes.
-        y: (images, *windows, channels).
-    """
-    rows = [starts(y.shape[:-2], s) for s in (strides[:-1], y.strides[:-2])]
-    counts = (len(rows[0]), y.shape[-2], strides[-1] // 4, y.strides[-2] // 4)
-    return (*map(address, rows), *counts)
 
 
 def overlap(a: int, b: int, size: int) -> tuple[slice, slice]:
