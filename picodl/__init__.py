@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from picodl import config as config  # settings must be there before anything else
 
 if TYPE_CHECKING:
-    from picodl import activations, backend, callbacks, constraints, datasets, diagnostics
-    from picodl import distillation, dtype_policies, ensembles, export
+    from picodl import activations, backend, callbacks, compiled, constraints, datasets
+    from picodl import diagnostics, distillation, dtype_policies, ensembles, export
     from picodl import initializers
     from picodl import layers, losses, metrics, mixed_precision, models, ops, optimizers
     from picodl import preprocessing
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = [
-    "activations", "backend", "callbacks", "config", "constraints", "datasets", "diagnostics",
-    "distillation", "dtype_policies", "ensembles", "export", "initializers", "layers", "losses",
-    "metrics", "mixed_precision", "models", "naming", "ops", "optimizers", "parallel",
-    "preprocessing", "random", "regularizers", "saving", "scalar", "tensor", "testing", "tree",
-    "utils", "visualize", "wrappers",
+    "activations", "backend", "callbacks", "compiled", "config", "constraints", "datasets",
+    "diagnostics", "distillation", "dtype_policies", "ensembles", "export", "initializers",
+    "layers", "losses", "metrics", "mixed_precision", "models", "naming", "ops", "optimizers",
+    "parallel", "preprocessing", "random", "regularizers", "saving", "scalar", "tensor", "testing",
+    "tree", "utils", "visualize", "wrappers",
 ]  # fmt: skip
 _NAMES = {
     "config": "DTypePolicy device",

@@ -1,4 +1,4 @@
-"""`python -m picodl inspect FILE`, `convert SOURCE TARGET` and `run SCRIPT`."""
+"""`python -m picodl inspect FILE`, `convert SOURCE TARGET`, `run SCRIPT` and `compile`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import picodl
 
     parser = argparse.ArgumentParser(
-        prog="python -m picodl", description="Look at model files, run scripts."
+        prog="python -m picodl", description="Look at model files, run scripts, compile kernels."
     )
     parser.add_argument("--version", action="version", version=f"picodl {picodl.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -33,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run.add_argument("--tensorflow", action="store_true", help="and `import tensorflow.keras` too")
     run.add_argument("script")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
+    compiling = commands.add_parser("compile", help="make kernels in C for this processor")
+    compiling.add_argument("--remove", action="store_true", help="delete them: numpy alone again")
     given = parser.parse_args(arguments)
     if given.command == "run":
         picodl.as_keras(given.tensorflow)
@@ -44,9 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.command == "inspect":
             for file in given.file:
                 print(picodl.saving.describe(file))
-        else:
+        elif given.command == "convert":
             picodl.saving.convert(given.source, given.target)
-    except (OSError, ValueError) as error:
+        elif given.remove:
+            picodl.compiled.remove()
+        else:
+            print(f"{picodl.compiled.build()}: in use from now on")
+    except (OSError, RuntimeError, ValueError) as error:
         print(f"picodl: {error}", file=sys.stderr)
         return 1
     return 0

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import picodl
-from picodl import compiled, ops
+from picodl import compiled, ops, parallel
+from picodl.__main__ import main
+from picodl.compiled import building
 from picodl.tensor import Tensor
 
 rng = np.random.default_rng(0)
@@ -15,18 +17,16 @@ rng = np.random.default_rng(0)
 @pytest.fixture(scope="module", autouse=True)
 def built(tmp_path_factory):
     """The kernels, compiled into a folder of the tests."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-    compiled._path.cache_clear()
     try:
-        compiled._compiler()
+        building.compiler()
     except RuntimeError as error:
         pytest.skip(str(error))
+    patch = pytest.MonkeyPatch()
+    patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     compiled.build()
     yield
     compiled.enable(False)
     patch.undo()
-    compiled._path.cache_clear()
 
 
 def both(function, *arrays, tolerance=5e-6):
@@ -78,6 +78,17 @@ def test_convolutions(shape, kernel, options):
             lambda x, w, b: ops.conv(x, w, bias=b, **options), normal(*shape), normal(*kernel), bias
         )
     both(lambda x, w: ops.conv(x, w, **options), normal(*shape), normal(*kernel))
+
+
+@pytest.mark.parametrize("kernel", [(3, 3, 5, 7), (1, 1, 5, 7)])
+def test_convolutions_of_which_little_is_trained(kernel):
+    x, w, b = normal(3, 9, 8, 5), normal(*kernel), normal(7)
+    both(lambda x, b: ops.conv(x, w.astype(x.dtype), bias=b), x, b)
+    both(lambda b: ops.conv(x.astype(b.dtype), w.astype(b.dtype), bias=b), b)
+    both(
+        lambda w, b: ops.conv(x.astype(b.dtype), w, bias=b, pair=picodl.activations.relu.pair), w, b
+    )
+    both(lambda x: ops.conv(x, w.astype(x.dtype), pair=picodl.activations.tanh.pair), x)
 
 
 @pytest.mark.parametrize("strides", [1, 2, 3])
@@ -184,3 +195,68 @@ def test_maxima_of_nan():
     x = np.zeros((1, 4, 16), np.float32)
     x[0, 1], x[0, 2] = np.nan, np.nan
     assert np.isnan(ops.max_pool(x, 2)).all()
+
+
+def test_numbers_do_not_depend_on_threads():
+    x = rng.normal(size=(64, 16, 16, 16)).astype(np.float32)
+    w = rng.normal(size=(3, 3, 16, 16)).astype(np.float32)
+    s = rng.normal(size=(64, 20, 8)).astype(np.float32)
+    weights = [rng.normal(size=n).astype(np.float32) for n in ((8, 128), (32, 128), (128,))]
+    found = []
+    for threads in (1, 2, 3):
+        parallel.set_threads(threads)
+        t = [Tensor(a, requires_grad=True) for a in (x, w, s, *weights)]
+        y = ops.max_pool(ops.conv(*t[:2], 1, "same"), 2)
+        (y.sum() + ops.lstm(*t[2:]).sum()).backward()
+        found.append([y.data, *(a.grad for a in t)])
+    parallel.set_threads(None)
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_building_and_removing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(RuntimeError, match="picodl compile"):
+        compiled.enable()
+    monkeypatch.setattr(building, "_FLAGS", ("-O0", "-fopenmp-simd"))
+    assert main(["compile"]) == 0 and compiled.is_enabled()
+    path = building.library()
+    assert str(path) in capsys.readouterr().out and path.exists()
+    compiled.enable(False)
+    assert not compiled.is_enabled() and not compiled.run("relu_backward")
+    path.chmod(0o666)  # somebody else may have written it
+    with pytest.raises(RuntimeError, match="others may write"):
+        compiled.build()
+    monkeypatch.setattr(building, "_FLAGS", ("-O1", "-fopenmp-simd"))
+    building.library().write_bytes(b"no library")
+    with pytest.raises(RuntimeError, match="cannot be loaded"):
+        compiled.build()
+    assert main(["compile", "--remove"]) == 0 and not path.exists()
+
+
+def test_building_without_a_compiler(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CC", "")
+    monkeypatch.setattr(building.sysconfig, "get_config_var", lambda name: None)
+    assert main(["compile"]) == 1
+    assert "No C compiler" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_compiler_that_fails(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(building, "_FLAGS", ("-no-such-flag",))
+    with pytest.raises(RuntimeError, match="no-such-flag"):
+        compiled.build()
+    assert not list(tmp_path.rglob("kernels-*"))
+
+
+def test_arrays_that_do_not_fit_are_left_to_numpy():
+    compiled.enable()
+    assert not compiled.run("relu_backward", np.ones(4), np.ones(4), np.ones(4), 4)
+    narrow = np.ones((4, 4), np.float32)[:, ::2]
+    assert not compiled.run("relu_backward", narrow, narrow, narrow, 8)
+    with pytest.raises(TypeError, match="relu_backward"):
+        compiled.call("relu_backward", narrow, narrow, narrow, 8)

@@ -11,7 +11,9 @@ PACKAGE = Path(__file__).parent.parent / "picodl"
 
 # from the ground floor up; modules of one line may know each other
 FLOORS = [
-    {"typing", "config", "arraylike", "tree", "naming", "parallel", "scalar", "memory", "blas"},
+    {"typing"},
+    {"compiled"},
+    {"config", "arraylike", "tree", "naming", "parallel", "scalar", "memory", "blas"},
     {"tensor"},
     {"saving.registry", "saving.serialization"},
     {"symbolic", "operation", "families"},

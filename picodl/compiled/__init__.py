@@ -12,14 +12,7 @@ environment variable PICODL_COMPILED=0 leaves it alone.
 from __future__ import annotations
 
 import ctypes
-import functools
-import hashlib
 import os
-import platform
-import shutil
-import subprocess
-import sysconfig
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -28,11 +21,6 @@ import numpy as np
 
 from picodl.typing import Array
 
-_FLAGS = (
-    *("-O3", "-std=gnu11", "-fopenmp-simd"),
-    *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
-)
-_TUNING = ("-march=native", "-mcpu=native", "")  # the first that the compiler knows
 _FLOAT = np.dtype(np.float32)
 _Buffer = ctypes.c_char * 0
 _pointer, _integer, _number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
@@ -71,19 +59,23 @@ def build() -> Path:
     Raises:
         RuntimeError: if there is no C compiler, or it fails.
     """
-    path = _path()
+    from picodl.compiled import building
+
+    path = building.library()
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _compile(path)
+        building.compile_to(path)
     if not _use(path):
-        raise RuntimeError(f"The compiled kernels {path} cannot be loaded.")
+        raise RuntimeError(
+            f"The compiled kernels {path} cannot be loaded, or others may write to them or their "
+            "folder. Run `python -m picodl compile --remove` and compile again."
+        )
     return path
 
 
 def remove() -> None:
     """Delete all compiled kernels from the cache; from here on numpy computes everything."""
     enable(False)
-    for path in _path().parent.glob(f"kernels-*{_suffix()}"):
+    for path in cache().glob("kernels-*"):
         path.unlink()
 
 
@@ -96,8 +88,13 @@ def enable(on: bool = True) -> None:
     global kernels
     if not on:
         kernels = None
-    elif not _use(_path()):
+    elif not _use_built():
         raise RuntimeError("The kernels are not compiled here: run `python -m picodl compile`.")
+
+
+def cache() -> Path:
+    """The folder that compiled kernels are kept in."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "picodl")
 
 
 def is_enabled() -> bool:
@@ -152,68 +149,16 @@ def address(x: Array) -> Any:
         return x.__array_interface__["data"][0]
 
 
-# -------------------------------------------------------------------- building
-
-
-def _sources() -> list[Path]:
-    return sorted(Path(__file__).parent.glob("*.[ch]"))
-
-
-def _suffix() -> str:
-    return ".dll" if os.name == "nt" else ".so"
-
-
-@functools.cache
-def _path() -> Path:
-    """Where the library of these sources for this processor lies."""
-    digest = hashlib.sha256(repr((_FLAGS, _TUNING, _processor())).encode())
-    for source in _sources():
-        digest.update(source.read_bytes())
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(cache, "picodl", f"kernels-{digest.hexdigest()[:16]}{_suffix()}")
-
-
-def _processor() -> str:
-    """What tells processors apart whose instructions differ."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            flags = next((line for line in file if line.startswith(("flags", "Features"))), "")
-    except OSError:
-        flags = platform.processor()
-    return f"{platform.system()} {platform.machine()} {flags}"
-
-
-def _compile(path: Path) -> None:
-    compiler = _compiler()
-    sources = [str(source) for source in _sources() if source.suffix == ".c"]
-    message = ""
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        made = Path(folder, path.name)
-        for tuning in _TUNING:
-            flags = [*_FLAGS, *([tuning] if tuning else []), "-shared", "-fPIC"]
-            command = [*compiler, *flags, "-o", str(made), *sources]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode == 0:
-                os.replace(made, path)
-                return
-            message = message or done.stderr.strip()[-2000:]
-    raise RuntimeError(f"The C compiler {' '.join(compiler)} failed:\n{message}")
-
-
-def _compiler() -> list[str]:
-    """The command of a C compiler."""
-    named = os.environ.get("CC") or ""
-    for command in (named, "cc", "gcc", "clang", sysconfig.get_config_var("CC") or ""):
-        parts = command.split()
-        if parts and shutil.which(parts[0]):
-            return parts[:1]
-    raise RuntimeError(
-        "No C compiler was found. Install gcc or clang, or name one in the variable CC; without "
-        "the compiled kernels numpy computes everything."
-    )
-
-
 # -------------------------------------------------------------------- loading
+
+
+def _use_built() -> bool:
+    """Load the library that was built here before, if there is one."""
+    if not cache().is_dir():
+        return False
+    from picodl.compiled import building
+
+    return _use(building.library())
 
 
 def _use(path: Path) -> bool:
@@ -222,7 +167,7 @@ def _use(path: Path) -> bool:
     if not path.is_file() or not (_is_own(path) and _is_own(path.parent)):
         return False
     try:
-        library = ctypes.CDLL(str(path))
+        library: Any = ctypes.CDLL(str(path))
     except OSError:
         return False
     for name, letters in _SIGNATURES.items():
@@ -242,4 +187,4 @@ def _is_own(path: Path) -> bool:
 
 
 if os.environ.get("PICODL_COMPILED") != "0":
-    _use(_path())
+    _use_built()

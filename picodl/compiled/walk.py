@@ -90,5 +90,7 @@ def copies_between(source: Array, taken: Any, target: Array, inside: Any) -> Cop
     first = (
         (part.ctypes.data - whole.ctypes.data) // 4 for part, whole in ((a, source), (b, target))
     )
-    shifted = (tuple((place + at).tolist()) for place, at in zip(places, first, strict=True))
-    return Copies(*shifted, length)
+    source_at, target_at = (
+        tuple((place + at).tolist()) for place, at in zip(places, first, strict=True)
+    )
+    return Copies(source_at, target_at, length)

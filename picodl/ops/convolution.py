@@ -256,16 +256,16 @@ def spread(
             dx = result(number, images) if result is not None else None
             if dx is not None and not covered:
                 dx[...] = 0
-            if direct:
-                for leg in legs if dx is not None else ():
+            if direct and dx is not None:
+                for leg in legs:
                     slides = slides_of(leg.windows, h.shape, leg.filters)
-                    rows = slice(0, leg.windows.out[0])
-                    slides.multiply(h, rows, leg.matrix, leg.place(dx))
-                for g, channels in enumerate(shape.channel_slices() if own else ()):
+                    slides.multiply(h, slice(0, leg.windows.out[0]), leg.matrix, leg.place(dx))
+            if direct and x is not None:
+                for g, channels in enumerate(shape.channel_slices()):
                     slides = slides_of(shape.windows, x.shape, channels)
                     right = h[..., filters[g]]
                     sums[g] = kernel_products(right, slides, x, whole, sums.get(g))
-            elif not columns:
+            if not direct and not columns:
                 columns = [columns_of(g.windows, h.shape, h.dtype, g.filters) for g in legs]
             for place, (leg, column) in enumerate(zip(legs, columns, strict=False)):
                 for rows in column.chunks(len(h)):
@@ -282,7 +282,7 @@ def spread(
                         matrix = _matrix(column, x, rows, pointwise)
                         right = h[:, rows][..., filters[g]]
                         _add(sums, g, dot_over_rows(matrix, right.reshape(len(matrix), -1)))
-            if bias and not direct and (pointwise or not own):
+            if bias and (not own or (pointwise and not direct)):
                 _add(sums, "bias", column_sums(h))
             if finish is not None:
                 finish(number)

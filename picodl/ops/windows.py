@@ -167,7 +167,9 @@ def located(
         rows: a range of the first axis of windows.
     """
     ranges, sizes, item = windows.reach(rows), shape[1:-1], np.dtype(dtype).itemsize
-    padded, inside, taken = None, (), ()
+    padded: Array | None = None
+    inside: tuple[slice, ...] = ()
+    taken: tuple[slice, ...] = ()
     if all(a >= 0 and b <= n for (a, b), n in zip(ranges, sizes, strict=True)):
         steps = _steps((images, *shape[1:]), item)
         offset = sum(a * step for (a, _), step in zip(ranges, steps[1:], strict=False))
@@ -208,7 +210,7 @@ def kept_in_thread(key: Any, make: Callable[[], T]) -> T:
             _scratch.known.clear()
             _scratch.kept = 0
         found = _scratch.known[key] = make()
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def columns_of(
