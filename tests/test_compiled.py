@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -260,3 +262,27 @@ def test_arrays_that_do_not_fit_are_left_to_numpy():
     assert not compiled.run("relu_backward", narrow, narrow, narrow, 8)
     with pytest.raises(TypeError, match="relu_backward"):
         compiled.call("relu_backward", narrow, narrow, narrow, 8)
+
+
+def test_arrays_of_files_are_served(tmp_path):
+    """Their dtype is float32, but another object than numpy's own."""
+    compiled.enable()
+    x = np.ones(4, np.float32)
+    x.tofile(tmp_path / "x")
+    other = np.fromfile(tmp_path / "x", np.dtype("f4").newbyteorder("=").newbyteorder("native"))
+    copy = pickle.loads(pickle.dumps(x))
+    for array in (other, copy):
+        assert compiled.run("relu_backward", x, array, np.empty_like(x), 4)
+
+
+def test_a_weight_s_step_does_not_depend_on_its_place():
+    compiled.enable()
+    values = rng.normal(size=40).astype(np.float32)
+    found = []
+    for place in (0, 1, 7):
+        w, m, g = (np.concatenate([np.ones(place, np.float32), values * k]) for k in (1, 2, 3))
+        v = np.abs(w)
+        compiled.call("adam", g, w, m, v, w.size, -0.01, 1e-7, 0.1, 0.001)
+        found.append(np.concatenate([a[place:] for a in (w, m, v)]))
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])

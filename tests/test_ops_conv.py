@@ -236,9 +236,8 @@ def test_what_is_kept_between_calls_stays_small(monkeypatch):
     w = np.ones((3, 3, 8, 8), np.float32)
     for n in range(20, 80, 2):
         ops.conv(np.ones((1, n, n, 8), np.float32), w, padding="same")
-        layouts = [v for c in scratch.known.values() for v in c._layouts.values()]
-        assert sum(v[3].nbytes for v in layouts if v[3] is not None) < 3 << 20
-    assert len(scratch.columns) <= 64 and scratch.buffer.nbytes <= 8 * 4 * windows_module.COLUMNS
+        assert scratch.kept < 3 << 20
+    assert len(scratch.known) <= 64 and scratch.buffer.nbytes <= 8 * 4 * windows_module.COLUMNS
 
 
 def test_numbers_do_not_depend_on_threads():

@@ -44,7 +44,7 @@ _SIGNATURES = {
     "lstm_backward": "ppppp" + "ppppp" + "iiiiif",
     "gru_forward": "ppppppp" + "iiii",
     "gru_backward": "pppp" + "ppppp" + "iiiiif",
-    "adam": "ppppiffffff",
+    "adam": "ppppiffff",
 }
 
 kernels: Any = None  # the library with its functions; None: numpy alone
@@ -134,7 +134,7 @@ def _given(arguments: Iterable[Any]) -> list[Any] | None:
     given = []
     for one in arguments:
         if isinstance(one, np.ndarray):
-            if one.dtype is not _FLOAT or not one.flags.c_contiguous:
+            if one.dtype != _FLOAT or not one.flags.c_contiguous:
                 return None
             one = address(one)
         given.append(one)

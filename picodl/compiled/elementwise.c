@@ -27,13 +27,14 @@ void relu_backward(const float *g, const float *y, float *d, int64_t n)
     SIMD for (int64_t i = 0; i < n; i++) d[i] = y[i] > 0 ? g[i] : g[i] * 0.0f;
 }
 
-/* Adam's rule: see optimizers/adam.py. */
+/* Adam's rule, as in optimizers/adam.py. Each sum holds one product: there is one way to fuse them,
+   so that a weight's step does not depend on its place in the array. */
 void adam(const float *g, float *w, float *m, float *v, int64_t n, float minus_alpha, float epsilon,
-          float beta_1, float share_1, float beta_2, float share_2)
+          float share_1, float share_2)
 {
     SIMD for (int64_t i = 0; i < n; i++) {
-        m[i] = beta_1 * m[i] + share_1 * g[i];
-        v[i] = beta_2 * v[i] + share_2 * (g[i] * g[i]);
+        m[i] += share_1 * (g[i] - m[i]);
+        v[i] += share_2 * (g[i] * g[i] - v[i]);
         w[i] += minus_alpha * (m[i] / (sqrtf(v[i]) + epsilon));
     }
 }

@@ -90,7 +90,7 @@ def adam_step(
     The numbers after `variable` are those of `adam_numbers`.
     """
     if highest is None and compiled.kernels is not None:
-        numbers = map(float, (minus_alpha, epsilon, beta_1, share_1, beta_2, share_2))
+        numbers = map(float, (minus_alpha, epsilon, share_1, share_2))
         if compiled.run("adam", gradient, variable, m, v, m.size, *numbers):
             return
     add_scaled(m, beta_1, gradient, share_1, scratch)
