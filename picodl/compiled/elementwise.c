@@ -2,13 +2,14 @@
 
 #include "common.h"
 
-/* y = z / s with s = 1 + exp(-u(z)), u as in ops/activation_gelu.py. */
+/* y = z / s with s = 1 + exp(-u(z)), u as in ops/activation_gelu.py with its two fractions made one;
+   far out, where y is z or 0, its square is cut off. */
 void gelu_forward(const float *z, float *s, float *y, int64_t n)
 {
     SIMD for (int64_t i = 0; i < n; i++) {
-        const float q = z[i] * z[i];
-        const float t = 656.298133f / (q + 33.4665123f) + q - 10.1421307f;
-        const float u = z[i] * (-2.45889791f - 3.49146349e-2f * q + 8.17247394f / t);
+        const float square = z[i] * z[i], q = square > 1e4f ? 1e4f : square;
+        const float top = q + 33.4665123f, bottom = (q - 10.1421307f) * top + 656.298133f;
+        const float u = z[i] * (-2.45889791f - 3.49146349e-2f * q + 8.17247394f * top / bottom);
         s[i] = 1.0f + exponential(u);
         y[i] = z[i] / s[i];
     }
