@@ -161,11 +161,11 @@ def test_recurrences(reset_after, options):
     weights = (normal(n, gates * u), normal(u, gates * u), bias)
     if reset_after is None:
         arrays = (normal(b, steps, n), normal(b, u), normal(b, u), *weights)
-        both(lambda x, h, c, *w: ops.lstm(x, *w, h, c, **rest), *arrays)
+        both(lambda x, h, c, *w: ops.lstm(x, *w, h, c, **rest), *arrays, tolerance=2e-5)
     else:
         arrays = (normal(b, steps, n), normal(b, u), *weights)
         rest["reset_after"] = reset_after
-        both(lambda x, h, *w: ops.gru(x, *w, h, **rest), *arrays)
+        both(lambda x, h, *w: ops.gru(x, *w, h, **rest), *arrays, tolerance=2e-5)
 
 
 @pytest.mark.parametrize("channels", [16, 32, 5])
