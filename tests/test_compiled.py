@@ -286,3 +286,12 @@ def test_a_weight_s_step_does_not_depend_on_its_place():
         found.append(np.concatenate([a[place:] for a in (w, m, v)]))
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("heads", [4, 2])
+def test_attention(heads):
+    arrays = (normal(3, 11, 4, 8), normal(3, 13, heads, 8), normal(3, 13, heads, 6))
+    mask = rng.random((3, 1, 11, 13)) < 0.5
+    both(ops.dot_product_attention, *arrays)
+    both(lambda q, k, v: ops.dot_product_attention(q, k, v, mask=mask), *arrays)
+    both(lambda q, k, v: ops.dot_product_attention(30 * q, k, v), *arrays, tolerance=5e-5)

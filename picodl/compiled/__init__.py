@@ -45,6 +45,8 @@ _SIGNATURES = {
     "gru_forward": "ppppppp" + "iiii",
     "gru_backward": "pppp" + "ppppp" + "iiiiif",
     "adam": "ppppiffff",
+    "exp_rows": "ppii",
+    "softmax_back": "ppppiiif",
 }
 
 kernels: Any = None  # the library with its functions; None: numpy alone

@@ -39,3 +39,28 @@ void adam(const float *g, float *w, float *m, float *v, int64_t n, float minus_a
         w[i] += minus_alpha * (m[i] / (sqrtf(v[i]) + epsilon));
     }
 }
+
+/* s = exp(s) on rows of n, and one over the sum of each row. */
+void exp_rows(float *s, float *inverse, int64_t rows, int64_t n)
+{
+    for (int64_t i = 0; i < rows; i++, s += n) {
+        float sum = 0;
+        SIMD_SUM(sum) for (int64_t j = 0; j < n; j++) {
+            s[j] = exponential(s[j]);
+            sum += s[j];
+        }
+        inverse[i] = 1.0f / sum;
+    }
+}
+
+/* The way back of a softmax: d = (d - h y) * p * scale on rows of n, with the product h y of the
+   output's gradient and the output, rows of m. */
+void softmax_back(float *d, const float *p, const float *h, const float *y, int64_t rows, int64_t n,
+                  int64_t m, float scale)
+{
+    for (int64_t i = 0; i < rows; i++, d += n, p += n, h += m, y += m) {
+        float sum = 0;
+        SIMD_SUM(sum) for (int64_t j = 0; j < m; j++) sum += h[j] * y[j];
+        SIMD for (int64_t j = 0; j < n; j++) d[j] = (d[j] - sum) * p[j] * scale;
+    }
+}

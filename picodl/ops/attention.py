@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from picodl import compiled
 from picodl.ops.activation import fastest_power, softmax
 from picodl.ops.core import Array, op
 from picodl.ops.functions import tanh
@@ -223,8 +225,14 @@ class _Attention:
             ds = np.matmul(h, value.transpose(0, 2, 3, 1))
             if self.keep is not None:
                 ds *= self._keep_factor(block)
-            ds -= np.einsum("...i,...i", h, y)[..., None]
-            ds *= p
+            rows_of_p, sizes = math.prod(p.shape[:-1]), (p.shape[-1], h.shape[-1])
+            plain = self.keep is None and dead is None and dbias is None
+            done = plain and compiled.run(
+                "softmax_back", ds, p, h, y, rows_of_p, *sizes, self.scale
+            )
+            if not done:
+                ds -= np.einsum("...i,...i", h, y)[..., None]
+                ds *= p
             if dead is not None:
                 ds[dead] = 0
             turned = self._dropped(p, block).transpose(0, 1, 3, 2)
@@ -232,7 +240,8 @@ class _Attention:
             if dbias is not None:
                 part = dbias[rows, own[2]]
                 part[...] = ds.reshape(part.shape)
-            ds *= self.scale
+            if not done:
+                ds *= self.scale
             dquery[rows][own] = self._outward(np.matmul(ds, key.transpose(0, 2, 1, 3)))
             query = self._inward(self.query[rows][own])
             dkey[rows][shared] = np.matmul(ds.transpose(0, 1, 3, 2), query).transpose(0, 2, 1, 3)
@@ -244,7 +253,8 @@ class _Attention:
         """exp of the scores, 1 / its row sums, and which rows may look at nothing (or None)."""
         rows, shared, own = block
         query, key = self._inward(self.query[rows][own]), self.key[rows][shared]
-        power, unit = (_POWER, _LOG_E) if self.bias is None else (np.exp, 1.0)
+        binary = self.bias is None and compiled.kernels is None
+        power, unit = (_POWER, _LOG_E) if binary else (np.exp, 1.0)
         query *= np.asarray(self.scale * unit, query.dtype)
         s = np.matmul(query, key.transpose(0, 2, 3, 1))
         parts = s.reshape(*s.shape[:2], *self.shape)
@@ -257,6 +267,10 @@ class _Attention:
                 np.copyto(parts, -np.inf, where=hidden)
             top = s.max(axis=-1, keepdims=True, initial=np.finfo(s.dtype).min)
             s -= top
+        elif hidden is None:
+            inverse = np.empty((*s.shape[:-1], 1), s.dtype)
+            if compiled.run("exp_rows", s, inverse, inverse.size, s.shape[-1]):
+                return s, inverse, None
         power(s, out=s)
         if hidden is not None and small:
             np.copyto(parts, 0, where=hidden)
