@@ -237,6 +237,16 @@ def test_building_and_removing(tmp_path, monkeypatch, capsys):
     assert main(["compile", "--remove"]) == 0 and not path.exists()
 
 
+def test_a_library_in_the_current_folder_is_not_loaded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")
+    monkeypatch.setattr(building, "_FLAGS", ("-O0", "-fopenmp-simd"))
+    with pytest.raises(RuntimeError, match="cannot be loaded"):
+        compiled.build()
+    with pytest.raises(RuntimeError, match="picodl compile"):
+        compiled.enable()
+
+
 def test_building_without_a_compiler(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -96,7 +96,8 @@ def enable(on: bool = True) -> None:
 
 def cache() -> Path:
     """The folder that compiled kernels are kept in."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "picodl")
+    home = os.path.expanduser("~")
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache"), "picodl")
 
 
 def is_enabled() -> bool:
@@ -155,12 +156,15 @@ def address(x: Array) -> Any:
 
 
 def _use_built() -> bool:
-    """Load the library that was built here before, if there is one."""
-    if not cache().is_dir():
-        return False
-    from picodl.compiled import building
+    """Load the library that was built here before, if there is one that can be read."""
+    try:
+        if not cache().is_dir():
+            return False
+        from picodl.compiled import building
 
-    return _use(building.library())
+        return _use(building.library())
+    except OSError:
+        return False
 
 
 def _use(path: Path) -> bool:
@@ -182,6 +186,8 @@ def _use(path: Path) -> bool:
 
 
 def _is_own(path: Path) -> bool:
+    if not path.is_absolute():  # no home: "~" would be a folder here
+        return False
     if os.name == "nt":
         return True
     found = path.stat()
