@@ -131,6 +131,7 @@ def test_normalisation(shape):
     both(ops.layer_normalization, *arrays)
     both(ops.layer_normalization, arrays[0])
     both(ops.rms_normalization, *arrays[:2])
+    both(lambda x: ops.rms_normalization(x, epsilon=np.float32(1e-3)), arrays[0])
 
 
 def test_adam():

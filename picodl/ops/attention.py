@@ -228,7 +228,7 @@ class _Attention:
             rows_of_p, sizes = math.prod(p.shape[:-1]), (p.shape[-1], h.shape[-1])
             plain = self.keep is None and dead is None and dbias is None
             done = plain and compiled.run(
-                "softmax_back", ds, p, h, y, rows_of_p, *sizes, self.scale
+                "softmax_back", ds, p, h, y, rows_of_p, *sizes, float(self.scale)
             )
             if not done:
                 ds -= np.einsum("...i,...i", h, y)[..., None]

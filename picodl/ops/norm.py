@@ -339,7 +339,8 @@ def _normalize_rows(
     def forward(block: slice) -> None:
         part, out = a[block], y[block]
         kept = (None if center is None else center[block], inverse[block])
-        if compiled.run("normalize_rows", part, *plain, *kept, out, *part.shape, epsilon):
+        numbers = (*part.shape, float(epsilon))
+        if compiled.run("normalize_rows", part, *plain, *kept, out, *numbers):
             return
         if center is not None:
             center[block, 0] = part.dot(mean)
@@ -364,11 +365,12 @@ def _normalize_rows(
 
         def back(block: slice) -> list[Array]:
             i, up = inverse[block], g[block]
-            kept = (None if center is None else center[block], i)
-            totals = [None if w is None else np.empty(n, a.dtype) for w in plain]
-            arrays = (a[block], up, plain[0], *kept, dx[block], *totals)
-            if compiled.run("normalize_rows_back", *arrays, *up.shape):
-                return [total for total in totals if total is not None]
+            if compiled.kernels is not None:
+                kept = (None if center is None else center[block], i)
+                totals = [None if w is None else np.empty(n, a.dtype) for w in plain]
+                arrays = (a[block], up, plain[0], *kept, dx[block], *totals)
+                if compiled.run("normalize_rows_back", *arrays, *up.shape):
+                    return [total for total in totals if total is not None]
             normal = a[block] - center[block] if center is not None else a[block].copy()
             normal *= i
             sums = []

@@ -224,7 +224,8 @@ def _max_pool(x: Tensor, p: Pooling) -> Tensor:
 
         def back(images: slice) -> None:
             wide = _padded(a[images], p, -np.inf)
-            if not p.padded and g.flags.c_contiguous and g.dtype == np.float32:
+            fits = not p.padded and g.flags.c_contiguous and g.dtype == np.float32
+            if compiled.kernels is not None and fits:
                 into = dx[images]
                 into[...] = 0
                 if _compiled("max_pool_back", wide, p, y[images], g[images], into):
