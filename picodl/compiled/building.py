@@ -63,6 +63,7 @@ def compile_to(path: Path) -> None:
                 check=False,
             )
             if done.returncode == 0:
+                made.chmod(0o700)  # whatever the umask: what others may write is not loaded
                 os.replace(made, path)
                 return
             message = message or done.stderr.strip()[-2000:]
@@ -79,7 +80,7 @@ def compiler() -> list[str]:
     for command in (named, "cc", "gcc", "clang", sysconfig.get_config_var("CC") or ""):
         parts = command.split()
         if parts and shutil.which(parts[0]):
-            return parts[:1]
+            return parts
     raise RuntimeError(
         "No C compiler was found. Install gcc or clang, or name one in the variable CC; without "
         "the compiled kernels numpy computes everything."

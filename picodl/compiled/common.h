@@ -71,7 +71,8 @@ INLINE float sigmoid(float x) { return 0.5f + 0.5f * hyperbolic(0.5f * x); }
 
    x_rows, y_rows: where each row begins, in the input and in the output.
    taps: how far from a pixel each run of neighbouring inputs begins.
-   from, to: pieces of x of one length that go between zeros first; none if all lies inside x. */
+   from, to: pieces of x of one length that go between zeros first, where a buffer for that is
+   given; without one all lies inside x. */
 typedef struct {
     const int64_t *x_rows, *y_rows, *taps, *from, *to;
     int64_t rows, pixels, x_step, y_step, tap_count, run, copies, length;
@@ -81,7 +82,7 @@ INLINE const float *filled(const Walk *walk, const float *x, float *padded)
 {
     for (int64_t i = 0; i < walk->copies; i++)
         memcpy(padded + walk->to[i], x + walk->from[i], walk->length * sizeof(float));
-    return walk->copies ? padded : x;
+    return padded ? padded : x;
 }
 
 /* y (n, m) = x (n, k) @ w (k, m), rows so many elements apart; m a multiple of VECTOR. */

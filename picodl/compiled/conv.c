@@ -111,7 +111,7 @@ static void any_kernel_tile(int size, int vectors, const Walk *walk, int64_t fir
 
 /* Rows of the output: y[row n, pixel i, filter f].
 
-   padded: a buffer of zeros for the walk's copies.
+   padded: a buffer of zeros for the walk's copies; NULL if the windows lie inside x.
    w: element (j, f) of the kernel is at w[f / VECTOR * panel + j * w_step + f % VECTOR], and whole
    vectors of it and of the bias can be read; the bias may be NULL.
    how: MORE adds to what is there instead of a bias, RELU sets what is below 0 to 0. */

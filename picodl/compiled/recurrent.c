@@ -8,7 +8,6 @@
 /* Where stale, what was before stays. */
 static void hold(float *now, const float *before, const uint8_t *stale, int64_t u, int64_t b)
 {
-    if (!stale) return;
     for (int64_t i = 0; i < u; i++)
         for (int64_t j = 0; j < b; j++)
             if (stale[j]) now[i * b + j] = before[i * b + j];

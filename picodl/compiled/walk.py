@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +33,7 @@ class Copies(NamedTuple):
     length: int
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=256)
 def walk(
     shape: tuple[int, ...],
     over: tuple[int, ...],
@@ -75,9 +74,10 @@ def walk(
 
 def starts(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
     """Where the elements of an array with such strides in bytes lie, in floats."""
-    places = itertools.product(*(range(n) for n in shape))
-    found = [sum(i * s for i, s in zip(place, strides, strict=True)) // 4 for place in places]
-    return np.array(found, np.int64)
+    found = np.zeros((), np.int64)
+    for n, stride in zip(shape, strides, strict=True):
+        found = found[..., None] + np.arange(n) * (stride // 4)
+    return found.reshape(-1)
 
 
 def copies_between(source: Array, taken: Any, target: Array, inside: Any) -> Copies:

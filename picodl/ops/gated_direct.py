@@ -95,12 +95,12 @@ def direct_weight_product(inputs: Array, dz: Array) -> Array:
     vector = kernels.vector
     whole = k - k % vector
     panels = np.zeros((-(-k // vector), steps, b, vector), dz.dtype)
-    parts = inputs[:, :whole].reshape(steps, -1, vector, b)
+    parts = inputs[:, :whole].reshape(steps, whole // vector, vector, b)
     panels[: whole // vector] = parts.transpose(1, 0, 3, 2)
     if whole < k:
         panels[-1, ..., : k - whole] = inputs[:, whole:].transpose(0, 2, 1)
     total = np.zeros((wide, k), dz.dtype)
-    for part in blocks_of(steps, max(1, _PART // (wide * b))):
+    for part in blocks_of(steps, max(1, _PART // max(1, wide * b))):
         count = part.stop - part.start
         way = walk((1, wide), (0, 4 * b), (0, 4 * k), (count,), dz.strides[:1], b)
         kernels.convolve(

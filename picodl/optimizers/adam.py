@@ -89,7 +89,7 @@ def adam_step(
 
     The numbers after `variable` are those of `adam_numbers`.
     """
-    if highest is None and compiled.kernels is not None:
+    if highest is None and compiled.kernels is not None and variable.flags.writeable:
         numbers = map(float, (minus_alpha, epsilon, share_1, share_2))
         if compiled.run("adam", gradient, variable, m, v, m.size, *numbers):
             return
