@@ -185,6 +185,36 @@ def test_recurrences(reset_after, options):
         both(lambda x, h, *w: ops.gru(x, *w, h, **rest), *arrays, tolerance=2e-5)
 
 
+@pytest.mark.parametrize("gates, function", [(4, ops.lstm), (3, ops.gru)])
+def test_recurrences_of_blocks_that_the_kernels_take_in_part(gates, function):
+    b, n, u = 33, 3, 168  # blocks of 17 and 16
+    bias = normal(gates * u) if gates == 4 else normal(2, gates * u)
+    arrays = (normal(b, 3, n), 0.1 * normal(n, gates * u), 0.1 * normal(u, gates * u), bias)
+    both(function, *arrays, tolerance=2e-5)
+
+
+@pytest.mark.parametrize("before, after", [(True, False), (False, True)])
+def test_kernels_switched_between_forward_and_backward(before, after):
+    found = []
+    for first, then in ((before, after), (False, False)):
+        compiled.enable(first)
+        x = Tensor(np.ones((32, 4, 2), np.float32), requires_grad=True)
+        w, r = (np.linspace(-1, 1, 64 * k, dtype=np.float32).reshape(k, 64) for k in (2, 16))
+        y = ops.lstm(x, w, r, np.zeros(64, np.float32))
+        compiled.enable(then)
+        y.sum().backward()
+        found.append(x.grad)
+    compiled.enable()
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (16, 16), (17, 40), (40, 17), (3, 100), (0, 5)])
+def test_transposing(shape):
+    x, out = normal(*shape).astype(np.float32), np.empty(shape[::-1], np.float32)
+    compiled.call("transpose", x, out, *shape)
+    np.testing.assert_array_equal(out, x.T)
+
+
 @pytest.mark.parametrize("channels", [16, 32, 5])
 @pytest.mark.parametrize(
     "options",

@@ -17,7 +17,12 @@ _FLAGS = (
     *("-O3", "-std=gnu11", "-fopenmp-simd"),
     *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
 )
-_TUNING = ("-march=native", "-mcpu=native", "")  # the first that the compiler knows
+_TUNING = (  # the first that the compiler knows
+    ("-march=native", "-mprefer-vector-width=512"),
+    ("-march=native",),
+    ("-mcpu=native",),
+    (),
+)
 
 
 def _sources() -> list[Path]:
@@ -55,7 +60,7 @@ def compile_to(path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made = Path(folder, path.name)
         for tuning in _TUNING:
-            flags = [*_FLAGS, *([tuning] if tuning else []), "-shared", "-fPIC"]
+            flags = [*_FLAGS, *tuning, "-shared", "-fPIC"]
             done = subprocess.run(
                 [*command, *flags, "-o", str(made), *sources],
                 capture_output=True,

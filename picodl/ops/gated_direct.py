@@ -18,29 +18,40 @@ from picodl.ops.recurrence import Recurrence, StepsBack, weight_product
 from picodl.parallel import blocks_of
 from picodl.typing import Array
 
-_PART = 1 << 18  # elements of dz whose products are summed at once: they stay in the cache
+_PART = 1 << 19  # elements of dz whose products are summed at once: they stay in the cache
 
 
-def _serves(layer: Recurrence, samples: int) -> bool:
-    if compiled.kernels is None or layer.dtype != np.float32:
-        return False
+def _can_serve(layer: Recurrence) -> bool:
     dropout = layer.dropout is not None or layer.recurrent_dropout is not None
-    return not dropout and samples % compiled.kernels.vector == 0
+    return compiled.kernels is not None and layer.dtype == np.float32 and not dropout
+
+
+def _serves(layer: Any, samples: int) -> bool:
+    """Whether the kernels take a block of so many samples."""
+    return (
+        layer.is_direct and compiled.kernels is not None and samples % compiled.kernels.vector == 0
+    )
 
 
 class DirectLSTM(LongShortTerm):
     """LongShortTerm whose loops are compiled where that is possible."""
 
+    def prepare(self) -> None:
+        super().prepare()
+        self.is_direct = _can_serve(self)
+        if self.is_direct:
+            ordered = self._columns(self.weights, self.order)
+            self.turned, self.spaced = _turned(ordered), _spaced(ordered)
+
     def loop(self, hx: Array, first: list[Array], rows: slice) -> tuple[Any, list[Array]]:
         u, b, steps = self.units, hx.shape[2], len(hx) - 1
         if not _serves(self, b):
             return super().loop(hx, first, rows)
-        weights = self._columns(self.weights, self.order).T.copy()
         z = np.empty((steps, 4 * u, b), self.dtype)
         c = np.empty((steps + 1, u, b), self.dtype)
         c[0] = first[1]
         tanh_c = np.empty((steps, u, b), self.dtype)
-        arrays = (weights, hx, z, c, tanh_c, _stale(self, rows))
+        arrays = (self.turned, hx, z, c, tanh_c, _stale(self, rows))
         compiled.call("lstm_forward", *arrays, steps, u, hx.shape[1], b)
         return (z, c, tanh_c), [hx[-1, :u], c[-1]]
 
@@ -51,25 +62,36 @@ class DirectLSTM(LongShortTerm):
         steps, _, b = z.shape
         if not _serves(self, b):
             return super().loop_back(kept, hx, g, d, rows, need_x)
-        ordered = self._columns(self.weights, self.order)
-        back = StepsBack(ordered, self.units, hx.shape, None, need_x)
-        dz, weights = np.empty(z.shape, self.dtype), _spaced(back.weights)
-        arrays = (weights, z, c, tanh_c, _stale(self, rows), _steps_first(g), *d, dz, back.all)
-        compiled.call("lstm_backward", *arrays, steps, self.units, b, *weights.shape, self.tiny)
-        return d, back.dx, (weight_product(hx[:-1], dz, None),)
+        u, k, vector = self.units, hx.shape[1], compiled.kernels.vector
+        back = StepsBack(self.spaced, u, hx.shape, None, need_x)
+        dz, sums = np.empty(z.shape, self.dtype), np.zeros((4 * u, vector), self.dtype)
+        arrays = (self.spaced, z, c, tanh_c, _stale(self, rows), _steps_first(g), *d, dz, sums)
+        numbers = (steps, u, b, *back.weights.shape, self.tiny)
+        compiled.call("lstm_backward", *arrays, back.all, *numbers)
+        total = np.zeros((4 * u, k), self.dtype)
+        total[:, u] = sums.sum(axis=1)
+        for some in (slice(u), slice(u + 1, k)):
+            _add_products(hx[:-1, some], dz, total[:, some])
+        return d, back.dx, (total.T,)
 
 
 class DirectGRU(GatedUnit):
     """GatedUnit whose loops are compiled where that is possible."""
 
+    def prepare(self) -> None:
+        super().prepare()
+        self.is_direct = self.reset_after and _can_serve(self)
+        if self.is_direct:
+            self.turned = _turned(self.of_x), _turned(self.of_h)
+            self.spaced = _spaced(self.of_h[: self.units])
+
     def loop(self, hx: Array, first: list[Array], rows: slice) -> tuple[Any, list[Array]]:
         u, b, steps = self.units, hx.shape[2], len(hx) - 1
-        if not (self.reset_after and _serves(self, b)):
+        if not _serves(self, b):
             return super().loop(hx, first, rows)
         z = np.empty((steps, 3 * u, b), self.dtype)
         side = np.empty((steps, u, b), self.dtype)
-        weights = (self.of_x.T.copy(), self.of_h.T.copy())
-        arrays = (*weights, hx, z, side, np.empty((3 * u, b), self.dtype), _stale(self, rows))
+        arrays = (*self.turned, hx, z, side, np.empty((3 * u, b), self.dtype), _stale(self, rows))
         compiled.call("gru_forward", *arrays, steps, u, hx.shape[1], b)
         return (z, side), [hx[-1, :u]]
 
@@ -80,34 +102,39 @@ class DirectGRU(GatedUnit):
         steps, _, b = z.shape
         if not _serves(self, b):
             return super()._back_after(z, side, hx, g, dh, rows, need_x)
-        d, weights = np.empty((steps, 4 * u, b), self.dtype), _spaced(self.of_h[:u])
-        arrays = (weights, z, side, hx, _stale(self, rows), _steps_first(g), dh, d)
-        numbers = (steps, u, hx.shape[1], b, weights.shape[1], self.tiny)
+        d = np.empty((steps, 4 * u, b), self.dtype)
+        arrays = (self.spaced, z, side, hx, _stale(self, rows), _steps_first(g), dh, d)
+        numbers = (steps, u, hx.shape[1], b, self.spaced.shape[1], self.tiny)
         compiled.call("gru_backward", *arrays, np.empty_like(dh), *numbers)
         dx, of_x = self._inputs_back(d[:, : 3 * u], hx, rows, need_x)
         return [dh], dx, (of_x, weight_product(hx[:-1, : u + 1], d[:, u:], None))
 
 
 def direct_weight_product(inputs: Array, dz: Array) -> Array:
-    """`weight_product` by the kernel of convolutions: a step's samples are one run of its sums."""
+    """`weight_product` by the kernel of convolutions."""
+    total = np.zeros((dz.shape[1], inputs.shape[1]), dz.dtype)
+    _add_products(inputs, dz, total)
+    return total.T
+
+
+def _add_products(inputs: Array, dz: Array, total: Array) -> None:
+    """total += the sum of dz[t] @ inputs[t].T over t: a step's samples are one run of its sums.
+
+    Args: total: (rows of dz, rows of inputs), neighbouring columns next to each other.
+    """
     steps, k, b = inputs.shape
     kernels, address, wide = compiled.kernels, compiled.address, dz.shape[1]
-    vector = kernels.vector
-    whole = k - k % vector
-    panels = np.zeros((-(-k // vector), steps, b, vector), dz.dtype)
-    parts = inputs[:, :whole].reshape(steps, whole // vector, vector, b)
-    panels[: whole // vector] = parts.transpose(1, 0, 3, 2)
-    if whole < k:
-        panels[-1, ..., : k - whole] = inputs[:, whole:].transpose(0, 2, 1)
-    total = np.zeros((wide, k), dz.dtype)
+    if inputs.strides[1:] != (4 * b, 4):
+        inputs = np.ascontiguousarray(inputs)
+    panels = np.empty((-(-k // kernels.vector), steps, b, kernels.vector), dz.dtype)
+    kernels.pack_steps(address(inputs), inputs.strides[0] // 4, address(panels), steps, k, b)
     for part in blocks_of(steps, max(1, _PART // max(1, wide * b))):
         count = part.stop - part.start
-        way = walk((1, wide), (0, 4 * b), (0, 4 * k), (count,), dz.strides[:1], b)
+        way = walk((1, wide), (0, 4 * b), (0, total.strides[0]), (count,), dz.strides[:1], b)
         kernels.convolve(
-            *(byref(way), address(dz[part]), None, address(panels[0, part]), vector),
-            *(steps * b * vector, None, address(total), k, MORE),
+            *(byref(way), address(dz[part]), None, address(panels[0, part]), kernels.vector),
+            *(steps * b * kernels.vector, None, address(total), k, MORE),
         )
-    return total.T
 
 
 def _stale(layer: Recurrence, rows: slice) -> Any:
@@ -115,6 +142,13 @@ def _stale(layer: Recurrence, rows: slice) -> Any:
     if layer.stale is None:
         return None
     return compiled.address(np.ascontiguousarray(layer.stale[rows].T))
+
+
+def _turned(x: Array) -> Array:
+    """A matrix with its axes exchanged."""
+    out = np.empty(x.shape[::-1], x.dtype)
+    compiled.call("transpose", np.ascontiguousarray(x), out, *x.shape)
+    return out
 
 
 def _spaced(weights: Array) -> Array:

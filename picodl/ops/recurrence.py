@@ -99,7 +99,7 @@ class Recurrence:
             states, (u, b) each, arrays of the caller's own to be written into.
 
         Returns: gradients of the first states, of the inputs ((T, n, b), or None), and of the
-            arranged weights.
+            arranged weights, which are arrays of their own.
         """
         raise NotImplementedError
 
@@ -153,13 +153,12 @@ class Recurrence:
             return parts
 
         found = map_blocks(backward, range(len(self.blocks)), 2 * self.work)
-        total = [part.copy() if len(found) > 1 else part for part in found[0]]
         for parts in found[1:]:
-            for whole, part in zip(total, parts, strict=True):
+            for whole, part in zip(found[0], parts, strict=True):
                 whole += part
         if dx is not None and self.go_backwards:
             dx = dx[:, ::-1]
-        dkernel, drecurrent, dbias = self.weight_gradients(tuple(total))
+        dkernel, drecurrent, dbias = self.weight_gradients(found[0])
         return dx, dfirst, dkernel, drecurrent, dbias
 
     def _stack(self, h: Array, rows: slice) -> Array:
