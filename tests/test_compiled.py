@@ -185,6 +185,29 @@ def test_recurrences(reset_after, options):
         both(lambda x, h, *w: ops.gru(x, *w, h, **rest), *arrays, tolerance=2e-5)
 
 
+@pytest.mark.parametrize(
+    "n, k, m", [(8, 16, 16), (33, 64, 48), (9, 5, 32), (12, 32, 20), (7, 16, 16)]
+)
+@pytest.mark.parametrize("name", ["linear", "relu", "gelu", "tanh"])
+@pytest.mark.parametrize("needs_x", [True, False])
+def test_dense(n, k, m, name, needs_x):
+    pair = None if name == "linear" else getattr(picodl.activations, name).pair
+    x, w, b = normal(n, k), normal(k, m), normal(m)
+    if needs_x:
+        both(lambda x, w, b: ops.dense(x, w, b, pair), x, w, b)
+        both(lambda x, w: ops.dense(x, w, None, pair), x, w)
+    else:
+        both(lambda w, b: ops.dense(Tensor(x.astype(w.dtype)), w, b, pair), w, b)
+
+
+def test_dense_layers_of_which_little_is_trained():
+    x, w, b = normal(9, 16), normal(16, 32), normal(32)
+    both(lambda b: ops.dense(Tensor(x.astype(b.dtype)), Tensor(w.astype(b.dtype)), b), b)
+    both(lambda x: ops.dense(x, Tensor(w.astype(x.dtype)), Tensor(b.astype(x.dtype))), x)
+    both(lambda x: ops.dense(x, Tensor(np.asfortranarray(w, x.dtype))), x)
+    both(lambda w: ops.dense(Tensor(np.asfortranarray(x, w.dtype)), w), w)
+
+
 @pytest.mark.parametrize("gates, function", [(4, ops.lstm), (3, ops.gru)])
 def test_recurrences_of_blocks_that_the_kernels_take_in_part(gates, function):
     b, n, u = 33, 3, 168  # blocks of 17 and 16

@@ -299,8 +299,9 @@ def test_one_projection_for_all_gives_what_three_give(grouped, value_dim, bias, 
         (y * y).sum().backward()
         found.append([y.data, x.grad, *(w.grad for w in layer.trainable_weights)])
     assert len(found[0]) == (10 if bias else 6)
+    largest = max(np.abs(one).max() for one in found[0])  # some gradients are 0 but for rounding
     for one, three in zip(*found, strict=True):
-        np.testing.assert_allclose(one, three, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(one, three, rtol=1e-4, atol=2e-6 * largest)
 
 
 @pytest.mark.parametrize("kind", [layers.Attention, layers.AdditiveAttention])

@@ -28,6 +28,10 @@ _ARGUMENTS = {"p": _pointer, "i": _integer, "f": _number}
 _SIGNATURES = {
     "convolve": "pppp" + "ii" + "pp" + "ii",
     "convolve_kernel": "pppppp" + "i",
+    "dense": "pppp" + "iii",
+    "dense_gelu": "pppppp" + "iii",
+    "dense_back": "pppppp" + "iii",
+    "dense_gelu_back": "ppppp" + "pppp" + "iii",
     "depthwise": "pppp" + "i",
     "depthwise_kernel": "pppp" + "i",
     "max_pool": "ppp" + "i",
@@ -118,8 +122,20 @@ def run(name: str, *arguments: Any) -> bool:
     Returns:
         Whether it was called; if not, numpy has to do it.
     """
-    if kernels is None or (given := _given(arguments)) is None:
+    if kernels is None:
         return False
+    given = []
+    for one in arguments:
+        if isinstance(one, np.ndarray):
+            if one.dtype != _FLOAT:
+                return False
+            try:
+                one = _Buffer.from_buffer(one)  # type: ignore[arg-type]
+            except (TypeError, ValueError, BufferError):
+                if not one.flags.c_contiguous:
+                    return False
+                one = address(one)
+        given.append(one)
     getattr(kernels, name)(*given)
     return True
 
@@ -132,18 +148,6 @@ def call(name: str, *arguments: Any) -> None:
     """
     if not run(name, *arguments):
         raise TypeError(f"The compiled kernel {name} cannot take these arguments.")
-
-
-def _given(arguments: Iterable[Any]) -> list[Any] | None:
-    """The arguments as ctypes takes them; None if there is an array that does not fit."""
-    given = []
-    for one in arguments:
-        if isinstance(one, np.ndarray):
-            if one.dtype != _FLOAT or not one.flags.c_contiguous:
-                return None
-            one = address(one)
-        given.append(one)
-    return given
 
 
 def address(x: Array) -> Any:

@@ -85,8 +85,19 @@ INLINE const float *filled(const Walk *walk, const float *x, float *padded)
     return padded ? padded : x;
 }
 
-/* y (n, m) = x (n, k) @ w (k, m), rows so many elements apart; m a multiple of VECTOR. */
+/* The walk over n rows of a matrix, the rows of x and y so many elements apart. */
+#define ROWS(n, x_step, y_step, run)                                                                \
+    {&(const int64_t){0}, &(const int64_t){0}, &(const int64_t){0}, 0, 0, 1, n, x_step, y_step, 1, run, 0, 0}
+
+/* What several files use; each is explained where it is defined. */
+void convolve(const Walk *walk, const float *x, float *padded, const float *w, int64_t w_step,
+              int64_t panel, const float *bias, float *y, int64_t filters, int64_t how);
+void convolve_kernel(const Walk *walk, const float *x, float *padded, const float *g, float *w,
+                     float *sums, int64_t filters);
 void multiply(const float *x, int64_t x_step, const float *w, int64_t w_step, float *y,
               int64_t y_step, int64_t n, int64_t k, int64_t m);
+void transpose(const float *x, float *restrict out, int64_t rows, int64_t columns);
+void gelu_forward(const float *z, float *s, float *y, int64_t n);
+void gelu_backward(const float *g, const float *z, const float *s, float *d, int64_t n);
 
 #endif

@@ -133,11 +133,11 @@ void convolve(const Walk *walk, const float *x, float *padded, const float *w, i
     }
 }
 
+/* y (n, m) = x (n, k) @ w (k, m), rows so many elements apart; m a multiple of VECTOR. */
 void multiply(const float *x, int64_t x_step, const float *w, int64_t w_step, float *y,
               int64_t y_step, int64_t n, int64_t k, int64_t m)
 {
-    const int64_t zero = 0;
-    const Walk walk = {&zero, &zero, &zero, 0, 0, 1, n, x_step, y_step, 1, k, 0, 0};
+    const Walk walk = ROWS(n, x_step, y_step, k);
     convolve(&walk, x, 0, w, w_step, VECTOR, 0, y, m, 0);
 }
 

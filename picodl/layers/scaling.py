@@ -11,7 +11,7 @@ import numpy as np
 from picodl import config
 from picodl.layers.base import Layer
 from picodl.layers.categories import batches
-from picodl.tensor import as_array
+from picodl.tensor import Tensor, as_array
 from picodl.typing import Array, Config, Shape
 
 
@@ -169,7 +169,10 @@ class Normalization(Layer):
         variance = self._statistic("variance")
         scale = np.maximum(np.sqrt(variance), 1e-7).astype(dtype, copy=False)  # type: ignore[arg-type]
         inputs = _as_float(inputs, dtype)
-        return inputs * scale + mean if self.invert else (inputs - mean) / scale
+        constant = isinstance(inputs, Tensor) and not inputs.requires_grad
+        x = inputs.data if constant else inputs  # what is not differentiated takes no ops
+        y = x * scale + mean if self.invert else (x - mean) / scale
+        return Tensor(y) if constant else y
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape

@@ -10,6 +10,7 @@ import numpy as np
 
 from picodl.blas import SMALL, dot, dot_over_rows
 from picodl.config import thread
+from picodl.ops import dense_direct
 from picodl.ops.activation import Pair, linear_pair, works_in_place
 from picodl.ops.core import Numeric, op
 from picodl.ops.diagonals import diagonal
@@ -70,12 +71,11 @@ def affine(rows: Array, w: Array, b: Array | None, function: Pair) -> tuple[Arra
     if 2 * flops >= _SMALL and len(rows) >= _TALL:  # the way back has two products
         return _affine_in_blocks(rows, w, b, function, flops)
     times = np.ndarray.dot if flops < 2 * SMALL else product
-    z = times(rows, w)
-    if b is not None:
-        z += b
-    y, saved = function.forward(z)
+    y, saved = dense_direct.forward(rows, w, b, function) or _forward(rows, w, b, function, times)
 
     def back(g: Array, need_x: bool, need_w: bool) -> tuple[Any, Any, Any]:
+        if need_w and (found := dense_direct.back(rows, w, g, function, saved, need_x)):
+            return found if b is not None else (*found[:2], None)
         h = function.backward(g, saved)
         return (
             times(h, w.T) if need_x else None,
@@ -84,6 +84,15 @@ def affine(rows: Array, w: Array, b: Array | None, function: Pair) -> tuple[Arra
         )
 
     return y, back
+
+
+def _forward(
+    rows: Array, w: Array, b: Array | None, function: Pair, times: Any
+) -> tuple[Array, Any]:
+    z = times(rows, w)
+    if b is not None:
+        z += b
+    return function.forward(z)
 
 
 def _affine_in_blocks(

@@ -1,0 +1,39 @@
+/* Dense layers: a product with its bias and activation, and the products of the way back. */
+
+#include "common.h"
+
+/* y (n, m) = x (n, k) @ w (k, m) + bias; m a multiple of VECTOR. */
+void dense(const float *x, const float *w, const float *bias, float *y, int64_t n, int64_t k, int64_t m)
+{
+    const Walk walk = ROWS(n, k, m, k);
+    convolve(&walk, x, 0, w, m, VECTOR, bias, y, m, 0);
+}
+
+/* The same in z, and its GELU in y; s as gelu_forward leaves it. */
+void dense_gelu(const float *x, const float *w, const float *bias, float *z, float *s, float *y,
+                int64_t n, int64_t k, int64_t m)
+{
+    dense(x, w, bias, z, n, k, m);
+    gelu_forward(z, s, y, n * m);
+}
+
+/* From h (n, m), the gradient of x @ w + bias, to those of w and the bias in dw (k + 1, m), which
+   come as zeros, and that of x in dx (n, k). dx and turned (m, k), which is written over, may be
+   NULL; k and m are multiples of VECTOR, k where there is a dx. */
+void dense_back(const float *x, const float *w, const float *h, float *dw, float *dx, float *turned,
+                int64_t n, int64_t k, int64_t m)
+{
+    const Walk walk = ROWS(n, k, m, k);
+    convolve_kernel(&walk, x, 0, h, dw, dw + k * m, m);
+    if (!dx) return;
+    transpose(w, turned, k, m);
+    multiply(h, m, turned, k, dx, k, n, m, k);
+}
+
+/* The same from g, the gradient of what dense_gelu put out; h is written over. */
+void dense_gelu_back(const float *x, const float *w, const float *g, const float *z, const float *s,
+                     float *h, float *dw, float *dx, float *turned, int64_t n, int64_t k, int64_t m)
+{
+    gelu_backward(g, z, s, h, n * m);
+    dense_back(x, w, h, dw, dx, turned, n, k, m);
+}
