@@ -347,6 +347,37 @@ def test_building_without_a_compiler(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "new").exists()
 
 
+def trained(**options):
+    model = picodl.Sequential([picodl.Input((3,)), picodl.layers.Dense(2)])
+    model.compile("sgd", "mse", **options)
+    return model.train_on_batch(np.ones((4, 3), np.float32), np.ones((4, 2), np.float32))
+
+
+def test_jit_compile_builds_before_the_first_batch(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled, "kernels", None)
+    monkeypatch.setattr(compiled, "_may_build", True)
+    trained()
+    trained(jit_compile=False)
+    assert not compiled.is_enabled()
+    trained(jit_compile=True)
+    assert compiled.is_enabled()
+    compiled.enable(False)  # what was switched off stays so
+    trained(jit_compile=True)
+    assert not compiled.is_enabled()
+    compiled.enable()
+
+
+def test_jit_compile_without_a_compiler(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled, "kernels", None)
+    monkeypatch.setattr(compiled, "_may_build", True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(shutil, "which", lambda command: None)
+    with pytest.warns(UserWarning, match="numpy computes everything.*No C compiler"):
+        loss = trained(jit_compile=True)
+    assert np.isfinite(loss)
+    trained(jit_compile=True)  # warns no more
+
+
 def test_a_compiler_that_fails(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(building, "_FLAGS", ("-no-such-flag",))

@@ -1,4 +1,5 @@
-"""Kernels in C for those who have a compiler: optional, built once by `python -m picodl compile`.
+"""Kernels in C for those who have a compiler: optional, built once by `python -m picodl compile`
+or by a model that is compiled with `jit_compile=True`.
 
 numpy alone computes everything. Where an operation takes a dozen numpy calls that go through memory
 again and again, the C files here do the same in one walk over float32 arrays; what they do not
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -56,6 +59,7 @@ _SIGNATURES = {
 }
 
 kernels: Any = None  # the library with its functions; None: numpy alone
+_may_build = os.environ.get("PICODL_COMPILED") != "0"
 
 
 def build() -> Path:
@@ -80,11 +84,29 @@ def build() -> Path:
     return path
 
 
+def build_once() -> None:
+    """Build the kernels if they are not in use, as `jit_compile=True` asks for.
+
+    Nothing is done after `enable(False)` or with PICODL_COMPILED=0; where they cannot be built a
+    warning is given, once.
+    """
+    global _may_build
+    if kernels is None and _may_build:
+        try:
+            build()
+        except (OSError, RuntimeError) as error:
+            _may_build = False
+            warnings.warn(
+                f"The compiled kernels could not be built; numpy computes everything. {error}",
+                stacklevel=4,
+            )
+
+
 def remove() -> None:
     """Delete all compiled kernels from the cache; from here on numpy computes everything."""
     enable(False)
     for path in cache().glob("kernels-*"):
-        path.unlink()
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def enable(on: bool = True) -> None:
@@ -93,7 +115,8 @@ def enable(on: bool = True) -> None:
     Raises:
         RuntimeError: if they are not built.
     """
-    global kernels
+    global kernels, _may_build
+    _may_build = on
     if not on:
         kernels = None
     elif not _use_built():
@@ -200,5 +223,5 @@ def _is_own(path: Path) -> bool:
     return found.st_uid in (0, os.getuid()) and not found.st_mode & 0o022
 
 
-if os.environ.get("PICODL_COMPILED") != "0":
+if _may_build:
     _use_built()

@@ -57,7 +57,7 @@ def compile_to(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     sources = [str(source) for source in _sources() if source.suffix == ".c"]
     message = ""
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix="kernels-", dir=path.parent) as folder:
         made = Path(folder, path.name)
         for tuning in _TUNING:
             flags = [*_FLAGS, *tuning, "-shared", "-fPIC"]

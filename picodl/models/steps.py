@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from picodl import optimizers, tree
+from picodl.compiled import build_once
 from picodl.config import thread
 from picodl.layers.base import Layer
 from picodl.metrics.base import Metric, own_metrics
@@ -79,8 +80,11 @@ class Steps(Layer):
             loss_weights: a number per output, as a list or dict.
             metrics: names, functions or Metrics to report, without sample weights.
             weighted_metrics: the same, with sample weights.
-            run_eagerly, steps_per_execution, jit_compile: accepted for Keras's sake; every step
-                runs eagerly and at once.
+            run_eagerly, steps_per_execution: accepted for Keras's sake; every step runs eagerly and
+                at once.
+            jit_compile: True builds the compiled kernels (see `picodl.compiled.build`) before the
+                first batch, if this machine has a C compiler and they are not there; "auto" uses
+                those that are there, and so does False.
             auto_scale_loss: scale the loss of a model of the dtype policy "mixed_float16", so that
                 small gradients survive.
 
@@ -164,6 +168,8 @@ class Steps(Layer):
                 f'Model "{self.name}" must be compiled before {what}: call '
                 "model.compile(optimizer, loss) first."
             )
+        if self.jit_compile is True:
+            build_once()
 
     # ---------------------------------------------------------------- what users override
 
