@@ -42,7 +42,8 @@ INLINE float exponential(float x)
     p = p * r * r + r + 1.0f;
     /* in two steps, as 2^n alone may be no float */
     const int32_t whole = (int32_t)n, half = whole >> 1;
-    const union { int32_t i; float f; } a = {(half + 127) << 23}, b = {(whole - half + 127) << 23};
+    const union { uint32_t i; float f; } a = {(uint32_t)(half + 127) << 23},
+                                         b = {(uint32_t)(whole - half + 127) << 23};
     return p * a.f * b.f;
 }
 
