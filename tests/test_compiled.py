@@ -186,9 +186,10 @@ def test_recurrences(reset_after, options):
 
 
 @pytest.mark.parametrize(
-    "n, k, m", [(8, 16, 16), (33, 64, 48), (9, 5, 32), (12, 32, 20), (7, 16, 16)]
+    "n, k, m",
+    [(8, 16, 16), (70, 128, 64), (9, 5, 32), (12, 32, 20), (7, 16, 16), (600, 64, 128)],
 )
-@pytest.mark.parametrize("name", ["linear", "relu", "gelu", "tanh"])
+@pytest.mark.parametrize("name", ["linear", "relu", "gelu", "silu"])
 @pytest.mark.parametrize("needs_x", [True, False])
 def test_dense(n, k, m, name, needs_x):
     pair = None if name == "linear" else getattr(picodl.activations, name).pair
@@ -198,6 +199,18 @@ def test_dense(n, k, m, name, needs_x):
         both(lambda x, w: ops.dense(x, w, None, pair), x, w)
     else:
         both(lambda w, b: ops.dense(Tensor(x.astype(w.dtype)), w, b, pair), w, b)
+
+
+def test_dense_arguments_that_do_not_fit():
+    compiled.enable()
+    x, w = np.ones((16, 16), np.float32), np.ones((16, 32), np.float32)
+    with pytest.raises(ValueError):
+        ops.dense(x, w[:8])
+    with pytest.raises(ValueError):
+        ops.dense(x[:, :8], w)
+    with pytest.raises(ValueError):
+        ops.dense(x, w, np.ones(16, np.float32))
+    np.testing.assert_array_equal(ops.dense(x, w, np.ones(1, np.float32)), np.full((16, 32), 17))
 
 
 def test_dense_layers_of_which_little_is_trained():

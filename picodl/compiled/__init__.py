@@ -31,7 +31,7 @@ _ARGUMENTS = {"p": _pointer, "i": _integer, "f": _number}
 _SIGNATURES = {
     "convolve": "pppp" + "ii" + "pp" + "ii",
     "convolve_kernel": "pppppp" + "i",
-    "dense": "pppp" + "iii",
+    "dense": "pppp" + "iiii",
     "dense_gelu": "pppppp" + "iii",
     "dense_back": "pppppp" + "iii",
     "dense_gelu_back": "ppppp" + "pppp" + "iii",

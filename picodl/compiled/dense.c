@@ -2,18 +2,19 @@
 
 #include "common.h"
 
-/* y (n, m) = x (n, k) @ w (k, m) + bias; m a multiple of VECTOR. */
-void dense(const float *x, const float *w, const float *bias, float *y, int64_t n, int64_t k, int64_t m)
+/* y (n, m) = x (n, k) @ w (k, m) + bias; m a multiple of VECTOR; how: as for convolve. */
+void dense(const float *x, const float *w, const float *bias, float *y, int64_t n, int64_t k,
+           int64_t m, int64_t how)
 {
     const Walk walk = ROWS(n, k, m, k);
-    convolve(&walk, x, 0, w, m, VECTOR, bias, y, m, 0);
+    convolve(&walk, x, 0, w, m, VECTOR, bias, y, m, how);
 }
 
 /* The same in z, and its GELU in y; s as gelu_forward leaves it. */
 void dense_gelu(const float *x, const float *w, const float *bias, float *z, float *s, float *y,
                 int64_t n, int64_t k, int64_t m)
 {
-    dense(x, w, bias, z, n, k, m);
+    dense(x, w, bias, z, n, k, m, 0);
     gelu_forward(z, s, y, n * m);
 }
 
@@ -23,8 +24,11 @@ void dense_gelu(const float *x, const float *w, const float *bias, float *z, flo
 void dense_back(const float *x, const float *w, const float *h, float *dw, float *dx, float *turned,
                 int64_t n, int64_t k, int64_t m)
 {
-    const Walk walk = ROWS(n, k, m, k);
-    convolve_kernel(&walk, x, 0, h, dw, dw + k * m, m);
+    const int64_t some = 32768 / (k + m) + 1; /* rows that stay in the cache */
+    for (int64_t i = 0; i < n; i += some) {
+        const Walk walk = ROWS(n - i < some ? n - i : some, k, m, k);
+        convolve_kernel(&walk, x + i * k, 0, h + i * m, dw, dw + k * m, m);
+    }
     if (!dx) return;
     transpose(w, turned, k, m);
     multiply(h, m, turned, k, dx, k, n, m, k);

@@ -7,15 +7,19 @@ from typing import Any
 import numpy as np
 
 from picodl import compiled
-from picodl.ops.activation import Pair
+from picodl.compiled.walk import RELU
+from picodl.ops.activation import Pair, relu_pair, works_in_place
 from picodl.ops.activation_gelu import gelu_pair
 from picodl.typing import Array
 
-_MOST = 1 << 22  # multiplications; larger products are for a BLAS, which keeps to the cache
+_MOST = 1 << 16  # weights; larger matrices are for a BLAS, which keeps to the cache
 _FEW = 8  # rows from which on the kernels pay
+_LEAST = 1 << 19  # multiplications from which on they do without an activation's passes to save
 
 
-def forward(rows: Array, w: Array, b: Array | None, function: Pair) -> tuple[Array, Any] | None:
+def forward(
+    rows: Array, w: Array, b: Array | None, function: Pair, out: Array | None = None
+) -> tuple[Array, Any] | None:
     """What function.forward gives for rows @ w + b; None if the kernels do not take the arrays.
 
     Args:
@@ -23,22 +27,26 @@ def forward(rows: Array, w: Array, b: Array | None, function: Pair) -> tuple[Arr
         w: (k, m).
         b: (m,), or None.
         function: the activation.
+        out: where the values go if that saves a copy, C-contiguous.
     """
-    if not _serves(rows, w):
-        return None
     (n, k), m = rows.shape, w.shape[1]
-    z = np.empty((n, m), np.float32)
+    if not _serves(rows, w, function) or (b is not None and b.shape != (m,)):
+        return None
     if function is gelu_pair:
-        s, y = np.empty_like(z), np.empty_like(z)
+        z, s = np.empty((n, m), np.float32), np.empty((n, m), np.float32)
+        y = np.empty_like(z) if out is None else out
         if compiled.run("dense_gelu", rows, w, b, z, s, y, n, k, m):
             return y, (z, s)
-    elif compiled.run("dense", rows, w, b, z, n, k, m):
-        return function.forward(z)
-    return None
+        return None
+    z = np.empty((n, m), np.float32) if out is None or not works_in_place(function) else out
+    relu = function is relu_pair
+    if not compiled.run("dense", rows, w, b, z, n, k, m, RELU if relu else 0):
+        return None
+    return (z, z) if relu else function.forward(z)
 
 
 def back(
-    rows: Array, w: Array, g: Array, function: Pair, saved: Any, need_x: bool
+    rows: Array, w: Array, g: Array, function: Pair, saved: Any, need_x: bool, out: Any = None
 ) -> tuple[Any, Array, Array] | None:
     """The gradients of rows (None if not needed), w and b; None if the kernels do not take them.
 
@@ -46,14 +54,20 @@ def back(
         rows, w, function: as above.
         g: the gradient of what `forward` gave.
         saved: what it gave besides.
+        out: where the gradient of rows goes, C-contiguous; None for a new array.
     """
     (n, k), m = rows.shape, w.shape[1]
-    if not _serves(rows, w) or (need_x and k % compiled.kernels.vector):
+    if (
+        not _serves(rows, w, function)
+        or g.shape != (n, m)
+        or (need_x and k % compiled.kernels.vector)
+    ):
         return None
     dw = np.zeros((k + 1, m), np.float32)
     dx = turned = None
     if need_x:
-        dx, turned = np.empty((n, k), np.float32), np.empty((m, k), np.float32)
+        dx = np.empty((n, k), np.float32) if out is None else out
+        turned = np.empty((m, k), np.float32)
     if function is gelu_pair:
         h = np.empty((n, m), np.float32)
         run = compiled.run("dense_gelu_back", rows, w, g, *saved, h, dw, dx, turned, n, k, m)
@@ -63,11 +77,13 @@ def back(
     return (dx, dw[:k], dw[k]) if run else None
 
 
-def _serves(rows: Array, w: Array) -> bool:
+def _serves(rows: Array, w: Array, function: Pair) -> bool:
     kernels = compiled.kernels
     return (
         kernels is not None
+        and rows.shape[1] == w.shape[0]
         and w.shape[1] % kernels.vector == 0
         and len(rows) >= _FEW
-        and 0 < rows.size * w.shape[1] <= _MOST
+        and 0 < w.size <= _MOST
+        and (function is gelu_pair or len(rows) * w.size >= _LEAST)
     )

@@ -71,10 +71,12 @@ def affine(rows: Array, w: Array, b: Array | None, function: Pair) -> tuple[Arra
     if 2 * flops >= _SMALL and len(rows) >= _TALL:  # the way back has two products
         return _affine_in_blocks(rows, w, b, function, flops)
     times = np.ndarray.dot if flops < 2 * SMALL else product
-    y, saved = dense_direct.forward(rows, w, b, function) or _forward(rows, w, b, function, times)
+    direct = flops < 8 * SMALL
+    found = dense_direct.forward(rows, w, b, function) if direct else None
+    y, saved = found or _forward(times(rows, w), b, function)
 
     def back(g: Array, need_x: bool, need_w: bool) -> tuple[Any, Any, Any]:
-        if need_w and (found := dense_direct.back(rows, w, g, function, saved, need_x)):
+        if direct and need_w and (found := dense_direct.back(rows, w, g, function, saved, need_x)):
             return found if b is not None else (*found[:2], None)
         h = function.backward(g, saved)
         return (
@@ -86,10 +88,7 @@ def affine(rows: Array, w: Array, b: Array | None, function: Pair) -> tuple[Arra
     return y, back
 
 
-def _forward(
-    rows: Array, w: Array, b: Array | None, function: Pair, times: Any
-) -> tuple[Array, Any]:
-    z = times(rows, w)
+def _forward(z: Array, b: Array | None, function: Pair) -> tuple[Array, Any]:
     if b is not None:
         z += b
     return function.forward(z)
@@ -103,12 +102,11 @@ def _affine_in_blocks(
     in_place = works_in_place(function)
 
     def forward(s: slice) -> Any:
-        z = dot(rows[s], w, y[s] if in_place else None)
-        if b is not None:
-            z += b
-        value, saved = function.forward(z)
-        if not in_place:  # z may be among what was saved
-            y[s] = value
+        out = y[s]
+        found = dense_direct.forward(rows[s], w, b, function, out)
+        value, saved = found or _forward(dot(rows[s], w, out if in_place else None), b, function)
+        if value is not out:  # z may be among what was saved
+            out[...] = value
         return saved
 
     kept = map_blocks(forward, blocks, flops / _FLOPS_PER_US)
@@ -118,10 +116,15 @@ def _affine_in_blocks(
         turned = np.ascontiguousarray(w.T) if need_x else w
 
         def backward(place: int) -> tuple[Any, Any]:
-            s = blocks[place]
-            h = function.backward(g[s], kept[place])
-            if dx is not None:
-                dot(h, turned, dx[s])
+            s, saved = blocks[place], kept[place]
+            out = None if dx is None else dx[s]
+            if need_w and (
+                found := dense_direct.back(rows[s], w, g[s], function, saved, need_x, out)
+            ):
+                return found[1], None if b is None else found[2]
+            h = function.backward(g[s], saved)
+            if out is not None:
+                dot(h, turned, out)
             dw = dot_over_rows(rows[s], h) if need_w else None
             return dw, None if b is None else sum_of_rows(h)
 
