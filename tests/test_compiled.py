@@ -14,6 +14,7 @@ import picodl
 from picodl import compiled, ops, parallel
 from picodl.__main__ import main
 from picodl.compiled import building
+from picodl.ops import attention
 from picodl.tensor import Tensor
 
 rng = np.random.default_rng(0)
@@ -247,7 +248,7 @@ def test_kernels_switched_between_forward_and_backward(before, after):
 @pytest.mark.parametrize("shape", [(1, 1), (16, 16), (17, 40), (40, 17), (3, 100), (0, 5)])
 def test_transposing(shape):
     x, out = normal(*shape).astype(np.float32), np.empty(shape[::-1], np.float32)
-    compiled.call("transpose", x, out, *shape)
+    compiled.call("transpose", x, shape[1], out, shape[0], *shape)
     np.testing.assert_array_equal(out, x.T)
 
 
@@ -433,9 +434,49 @@ def test_a_weight_s_step_does_not_depend_on_its_place():
 
 
 @pytest.mark.parametrize("heads", [4, 2])
-def test_attention(heads):
-    arrays = (normal(3, 11, 4, 8), normal(3, 13, heads, 8), normal(3, 13, heads, 6))
+@pytest.mark.parametrize("size, wide", [(8, 6), (16, 32)])
+def test_attention(heads, size, wide):
+    arrays = (normal(3, 11, 4, size), normal(3, 13, heads, size), normal(3, 13, heads, wide))
     mask = rng.random((3, 1, 11, 13)) < 0.5
     both(ops.dot_product_attention, *arrays)
     both(lambda q, k, v: ops.dot_product_attention(q, k, v, mask=mask), *arrays)
     both(lambda q, k, v: ops.dot_product_attention(30 * q, k, v), *arrays, tolerance=5e-5)
+
+
+@pytest.mark.parametrize("keep", [0, 1 << 20])
+@pytest.mark.parametrize("zero_masked", [True, False])
+def test_attention_in_pieces_of_the_queries(keep, zero_masked, monkeypatch):
+    monkeypatch.setattr(attention, "_KEEP", keep)
+    arrays = (normal(2, 90, 4, 16), normal(2, 401, 2, 16), normal(2, 401, 2, 16))
+    both(attention.attention, *arrays)
+    mask = rng.random((2, 1, 90, 401)) < 0.5
+    mask[1, :, 7] = False  # sees nothing
+    for some in (mask, mask[:, :, :1], mask[:1, :, :, :1], np.tri(90, 401, dtype=bool)):
+        both(
+            lambda q, k, v: attention.attention(q, k, v, None, some, zero_masked=zero_masked),
+            *arrays,
+        )
+
+
+def test_attention_of_views():
+    """Query, key and value out of one array, steps backwards, and what lies in records."""
+    joined = normal(2, 9, 3, 4, 16)
+    both(lambda x: attention.attention(x[:, :, 0], x[:, ::-1, 1], x[:, :, 2]), joined)
+    compiled.enable()
+    records = np.zeros((2, 9, 4, 16), np.dtype([("x", "f4"), ("n", "i1")]))
+    records["x"] = joined[:, :, 0]
+    packed = np.zeros((2, 9, 4), np.dtype([("x", "f4", 16), ("n", "i1")]))
+    packed["x"] = joined[:, :, 0]
+    expected = attention.attention(*[joined[:, :, 0].astype(np.float32)] * 3)
+    for x in (records["x"], packed["x"]):
+        np.testing.assert_array_equal(attention.attention(x, x, x), expected)
+
+
+def test_attention_hands_nan_on():
+    compiled.enable()
+    q = np.ones((1, 2, 1, 16), np.float32)
+    k = q.copy()
+    k[0, 1] = np.nan
+    assert np.isnan(attention.attention(q, k, q)).all()
+    mask = np.array([True, False]).reshape(1, 1, 1, 2)
+    assert np.isfinite(attention.attention(q, k, q, None, mask)).all()

@@ -52,8 +52,10 @@ _SIGNATURES = {
     "gru_forward": "ppppppp" + "iiii",
     "gru_backward": "pppp" + "ppppp" + "iiiiif",
     "pack_steps": "pipiii",
-    "transpose": "ppii",
+    "transpose": "pi" + "pi" + "ii",
     "adam": "ppppiffff",
+    "attention_forward": "ppp" + "ii",
+    "attention_backward": "pppppp" + "ii",
     "exp_rows": "ppii",
     "softmax_back": "ppppiiif",
 }

@@ -97,8 +97,11 @@ void convolve_kernel(const Walk *walk, const float *x, float *padded, const floa
                      float *sums, int64_t filters);
 void multiply(const float *x, int64_t x_step, const float *w, int64_t w_step, float *y,
               int64_t y_step, int64_t n, int64_t k, int64_t m);
-void transpose(const float *x, float *restrict out, int64_t rows, int64_t columns);
+void transpose(const float *x, int64_t x_step, float *restrict out, int64_t out_step, int64_t rows,
+               int64_t columns);
 void gelu_forward(const float *z, float *s, float *y, int64_t n);
 void gelu_backward(const float *g, const float *z, const float *s, float *d, int64_t n);
+void softmax_back(float *d, const float *p, const float *h, const float *y, int64_t rows, int64_t n,
+                  int64_t m, float scale);
 
 #endif

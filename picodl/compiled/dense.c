@@ -30,7 +30,7 @@ void dense_back(const float *x, const float *w, const float *h, float *dw, float
         convolve_kernel(&walk, x + i * k, 0, h + i * m, dw, dw + k * m, m);
     }
     if (!dx) return;
-    transpose(w, turned, k, m);
+    transpose(w, m, turned, k, k, m);
     multiply(h, m, turned, k, dx, k, n, m, k);
 }
 

@@ -180,19 +180,20 @@ void pack_steps(const float *x, int64_t apart, float *restrict out, int64_t step
         }
 }
 
-/* out (columns, rows) = x (rows, columns) with its axes exchanged. */
-void transpose(const float *x, float *restrict out, int64_t rows, int64_t columns)
+/* out (columns, rows) = x (rows, columns) with its axes exchanged, rows so many elements apart. */
+void transpose(const float *x, int64_t x_step, float *restrict out, int64_t out_step, int64_t rows,
+               int64_t columns)
 {
     for (int64_t i = 0; i < rows; i += VECTOR)
         for (int64_t j = 0; j < columns; j += VECTOR) {
-            const float *from = x + i * columns + j;
-            float *to = out + j * rows + i, square[VECTOR * VECTOR];
+            const float *from = x + i * x_step + j;
+            float *to = out + j * out_step + i, square[VECTOR * VECTOR];
             if (rows - i >= VECTOR && columns - j >= VECTOR) {
                 for (int c = 0; c < VECTOR; c++)
-                    UNROLL for (int r = 0; r < VECTOR; r++) square[c * VECTOR + r] = from[r * columns + c];
-                for (int c = 0; c < VECTOR; c++) *(vec *)(to + c * rows) = *(vec *)(square + c * VECTOR);
+                    UNROLL for (int r = 0; r < VECTOR; r++) square[c * VECTOR + r] = from[r * x_step + c];
+                for (int c = 0; c < VECTOR; c++) *(vec *)(to + c * out_step) = *(vec *)(square + c * VECTOR);
             } else
                 for (int c = 0; c < VECTOR && c < columns - j; c++)
-                    for (int r = 0; r < VECTOR && r < rows - i; r++) to[c * rows + r] = from[r * columns + c];
+                    for (int r = 0; r < VECTOR && r < rows - i; r++) to[c * out_step + r] = from[r * x_step + c];
         }
 }

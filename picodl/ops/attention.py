@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from picodl import compiled
+from picodl.config import thread
+from picodl.ops import attention_direct
 from picodl.ops.activation import fastest_power, softmax
 from picodl.ops.core import Array, op
 from picodl.ops.functions import tanh
@@ -102,10 +104,16 @@ def attention(
 
     if soft_cap is not None:
         return composed(*inputs)
-    work = _Attention(
-        query.data, key.data, value.data, None if bias is None else bias.data, mask, scale, keep,
-        keep_probability, zero_masked,
-    )  # fmt: skip
+    arrays = (query.data, key.data, value.data)
+    if bias is None and keep is None and attention_direct.serves(*arrays):
+        size = math.prod(query.shape[:3]) * key.shape[1]
+        keeps = thread.recording and size <= _KEEP
+        work: Any = attention_direct.DirectAttention(*arrays, mask, scale, zero_masked, keeps)
+    else:
+        work = _Attention(
+            *arrays, None if bias is None else bias.data, mask, scale, keep, keep_probability,
+            zero_masked,
+        )  # fmt: skip
 
     def backward(g: Any) -> Any:
         return work.back(g, bias is not None and bias.requires_grad)[: len(inputs)]

@@ -147,7 +147,7 @@ def _stale(layer: Recurrence, rows: slice) -> Any:
 def _turned(x: Array) -> Array:
     """A matrix with its axes exchanged."""
     out = np.empty(x.shape[::-1], x.dtype)
-    compiled.call("transpose", np.ascontiguousarray(x), out, *x.shape)
+    compiled.call("transpose", np.ascontiguousarray(x), x.shape[1], out, x.shape[0], *x.shape)
     return out
 
 
