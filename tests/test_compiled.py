@@ -458,6 +458,15 @@ def test_attention_in_pieces_of_the_queries(keep, zero_masked, monkeypatch):
         )
 
 
+def test_attention_with_dropout():
+    arrays = (normal(2, 90, 4, 16), normal(2, 401, 2, 16), normal(2, 401, 2, 16))
+    keep, mask = rng.random((2, 4, 90, 401)) < 0.8, rng.random((2, 1, 1, 401)) < 0.5
+    for some in (None, mask):
+        both(
+            lambda q, k, v: attention.attention(q, k, v, None, some, None, None, keep, 0.8), *arrays
+        )
+
+
 def test_attention_of_views():
     """Query, key and value out of one array, steps backwards, and what lies in records."""
     joined = normal(2, 9, 3, 4, 16)

@@ -8,15 +8,18 @@
    heads of the query share as many of key and value; size is a head's, wide that of the values,
    both multiples of VECTOR. Kept for the way back: p (samples, heads, steps, keys), exp of the
    scores, or NULL; inverse (samples, heads, steps), one over the sums of p; y (samples, heads,
-   steps, wide), the output; dead, as inverse: who sees no key, NULL without a mask. */
+   steps, wide), the output; dead, as inverse: who sees no key, NULL without a mask.
+
+   keep: as p, what dropout leaves, times factor; or NULL. */
 typedef struct {
     const float *query, *key, *value;
     const uint8_t *mask;
     float *p, *inverse, *y;
     uint8_t *dead;
+    const uint8_t *keep;
     int64_t query_at[3], key_at[3], value_at[3], mask_at[4];
     int64_t heads, shared, steps, keys, size, wide, zero_masked;
-    float scale;
+    float scale, factor;
 } Attention;
 
 INLINE int64_t padded(int64_t n) { return (n + VECTOR - 1) / VECTOR * VECTOR; }
@@ -73,12 +76,20 @@ static void scores(const Attention *a, int64_t sample, int64_t head, int64_t fir
     }
 }
 
-/* out (samples, steps, heads, wide); scratch: size * padded(keys) floats, and at_once * keys if p
-   is not kept; pairs: the heads of the samples, counted through, from first to stop. */
+/* p without what dropout takes: in out, or p itself where there is no dropout. */
+INLINE const float *dropped(const Attention *a, int64_t first, const float *p, float *out, int64_t count)
+{
+    if (!a->keep) return p;
+    const uint8_t *keep = a->keep + first * a->keys;
+    SIMD for (int64_t i = 0; i < count * a->keys; i++) out[i] = keep[i] ? p[i] * a->factor : 0.0f;
+    return out;
+}
+
+/* out (samples, steps, heads, wide); scratch: size * padded(keys) + 2 * at_once * keys floats; pairs: the heads of the samples, counted through, from first to stop. */
 void attention_forward(const Attention *a, float *out, float *scratch, int64_t first, int64_t stop)
 {
     const int64_t steps = a->steps, keys = a->keys, wide = a->wide, some = at_once(a);
-    float *turned = scratch, *own = scratch + a->size * padded(keys);
+    float *turned = scratch, *own = scratch + a->size * padded(keys), *left = own + some * keys;
     for (int64_t pair = first; pair < stop; pair++) {
         const int64_t sample = pair / a->heads, head = pair % a->heads;
         const int64_t of = head / (a->heads / a->shared), at = pair * steps;
@@ -92,7 +103,7 @@ void attention_forward(const Attention *a, float *out, float *scratch, int64_t f
             float *to = out + ((sample * steps + t) * a->heads + head) * wide;
             scores(a, sample, head, t, count, turned, p, inverse, a->dead ? a->dead + at + t : 0);
             const Walk walk = ROWS(count, keys, wide, keys);
-            convolve(&walk, p, 0, v, a->value_at[1], VECTOR, 0, y, wide, 0);
+            convolve(&walk, dropped(a, at + t, p, left, count), 0, v, a->value_at[1], VECTOR, 0, y, wide, 0);
             for (int64_t i = 0; i < count; i++, y += wide, to += a->heads * wide)
                 SIMD for (int64_t j = 0; j < wide; j++) to[j] = y[j] *= inverse[i];
         }
@@ -100,8 +111,7 @@ void attention_forward(const Attention *a, float *out, float *scratch, int64_t f
 }
 
 /* From g (samples, steps, heads, wide) to dquery, dkey and dvalue, samples, steps and heads as in
-   g. scratch: (size + wide) * (padded(keys) + keys) + at_once * (keys + wide) floats, and at_once *
-   keys more if p was not kept; pairs: the heads of key and value. */
+   g. scratch: (size + wide) * (padded(keys) + keys) + at_once * (3 * keys + wide) floats; pairs: the heads of key and value. */
 void attention_backward(const Attention *a, const float *g, float *dquery, float *dkey, float *dvalue,
                         float *scratch, int64_t first, int64_t stop)
 {
@@ -109,6 +119,7 @@ void attention_backward(const Attention *a, const float *g, float *dquery, float
     const int64_t group = a->heads / a->shared, long_row = padded(keys);
     float *turned = scratch, *turned_v = turned + size * long_row, *dk = turned_v + wide * long_row;
     float *dv = dk + keys * size, *h = dv + keys * wide, *d = h + some * wide, *own = d + some * keys;
+    float *left = own + some * keys;
     for (int64_t pair = first; pair < stop; pair++) {
         const int64_t sample = pair / a->shared, of = pair % a->shared;
         const float *k = a->key + sample * a->key_at[0] + of * a->key_at[2];
@@ -129,11 +140,12 @@ void attention_backward(const Attention *a, const float *g, float *dquery, float
                         h[i * wide + j] = g[(place + i * a->heads) * wide + j] * inverse[i];
                 const Walk to_d = ROWS(count, wide, keys, wide);
                 convolve(&to_d, h, 0, turned_v, long_row, VECTOR, 0, d, keys, 0);
+                dropped(a, at + t, d, d, count);
                 softmax_back(d, p, h, a->y + (at + t) * wide, count, keys, wide, a->scale);
                 for (int64_t i = 0; dead && i < count; i++)
                     if (dead[i]) memset(d + i * keys, 0, keys * sizeof(float));
                 const Walk to_v = ROWS(count, keys, wide, keys);
-                convolve_kernel(&to_v, p, 0, h, dv, 0, wide);
+                convolve_kernel(&to_v, dropped(a, at + t, p, left, count), 0, h, dv, 0, wide);
                 const Walk to_q = ROWS(count, keys, a->heads * size, keys);
                 convolve(&to_q, d, 0, k, a->key_at[1], VECTOR, 0, dquery + place * size, size, 0);
                 const Walk to_k = ROWS(count, keys, a->query_at[1], keys);

@@ -105,10 +105,12 @@ def attention(
     if soft_cap is not None:
         return composed(*inputs)
     arrays = (query.data, key.data, value.data)
-    if bias is None and keep is None and attention_direct.serves(*arrays):
+    if bias is None and attention_direct.serves(*arrays):
         size = math.prod(query.shape[:3]) * key.shape[1]
         keeps = thread.recording and size <= _KEEP
-        work: Any = attention_direct.DirectAttention(*arrays, mask, scale, zero_masked, keeps)
+        work: Any = attention_direct.DirectAttention(
+            *arrays, mask, scale, keep, keep_probability, zero_masked, keeps
+        )
     else:
         work = _Attention(
             *arrays, None if bias is None else bias.data, mask, scale, keep, keep_probability,

@@ -21,12 +21,12 @@ class _Arrays(ctypes.Structure):
 
     _fields_ = [
         *((name, _pointer) for name in ("query", "key", "value", "mask")),
-        *((name, _pointer) for name in ("p", "inverse", "y", "dead")),
+        *((name, _pointer) for name in ("p", "inverse", "y", "dead", "keep")),
         *((name, 3 * _integer) for name in ("query_at", "key_at", "value_at")),
         ("mask_at", 4 * _integer),
         *((name, _integer) for name in ("heads", "shared", "steps", "keys", "size", "wide")),
         ("zero_masked", _integer),
-        ("scale", ctypes.c_float),
+        *((name, ctypes.c_float) for name in ("scale", "factor")),
     ]
 
 
@@ -42,19 +42,21 @@ def serves(query: Array, key: Array, value: Array) -> bool:
 
 
 class DirectAttention:
-    """What `_Attention` does, without bias and dropout.
+    """What `_Attention` does, without a bias.
 
     Args:
         query, key, value: as for `dot_product_attention`.
         mask: (batch, heads, T, S) or what broadcasts to it, four axes of booleans; or None.
         scale: of the scores.
+        keep: what dropout leaves, (batch, heads, T, S) booleans, or None.
+        probability: of being left.
         zero_masked: a query that may look at no key gives 0 instead of the mean of the values.
         keeps: whether the softmax is kept for the way back; else it is computed again.
     """
 
     def __init__(
-        self, query: Array, key: Array, value: Array, mask: Any, scale: float, zero_masked: bool,
-        keeps: bool,
+        self, query: Array, key: Array, value: Array, mask: Any, scale: float, keep: Any,
+        probability: float, zero_masked: bool, keeps: bool,
     ) -> None:  # fmt: skip
         self.library = compiled.kernels
         query, key, value = (_in_rows(a) for a in (query, key, value))
@@ -66,18 +68,18 @@ class DirectAttention:
         inverse = np.empty(full[:3], np.float32)
         p = np.empty(full, np.float32) if keeps else None
         dead = None if mask is None else np.empty(full[:3], bool)
-        self.kept = (query, key, value, masked, p, inverse, self.y, dead)
+        left = None if keep is None else np.ascontiguousarray(np.broadcast_to(keep, full), bool)
+        self.kept = (query, key, value, masked, p, inverse, self.y, dead, left)
         self.arrays = _Arrays(
             *(None if a is None else a.__array_interface__["data"][0] for a in self.kept),
             *((3 * _integer)(*(step // 4 for step in a.strides[:3])) for a in (query, key, value)),
             (4 * _integer)(*(() if masked is None else masked.strides)),
-            *(heads, shared, steps, keys, size, wide, zero_masked, scale),
+            *(heads, shared, steps, keys, size, wide, zero_masked, scale, 1 / probability),
         )
         long_row = -(-keys // self.library.vector) * self.library.vector
         some = min(steps, 32768 // keys + 1)  # as in attention.c
-        again = 0 if keeps else some * keys
-        self.room = size * long_row + again
-        self.room_back = (size + wide) * (long_row + keys) + some * (keys + wide) + again
+        self.room = size * long_row + 2 * some * keys
+        self.room_back = (size + wide) * (long_row + keys) + some * (3 * keys + wide)
         self.work = 2 * batch * heads * steps * keys * (size + wide + 20) / _FLOPS_PER_US
 
     def run(self) -> Array:
