@@ -188,7 +188,15 @@ def test_recurrences(reset_after, options):
 
 @pytest.mark.parametrize(
     "n, k, m",
-    [(8, 16, 16), (70, 128, 64), (9, 5, 32), (12, 32, 20), (7, 16, 16), (600, 64, 128)],
+    [
+        (8, 16, 16),
+        (70, 128, 64),
+        (9, 5, 32),
+        (12, 32, 20),
+        (7, 16, 16),
+        (600, 64, 128),
+        (70, 288, 256),
+    ],
 )
 @pytest.mark.parametrize("name", ["linear", "relu", "gelu", "silu"])
 @pytest.mark.parametrize("needs_x", [True, False])
@@ -230,19 +238,35 @@ def test_recurrences_of_blocks_that_the_kernels_take_in_part(gates, function):
     both(function, *arrays, tolerance=2e-5)
 
 
+def weights(k, m):
+    return np.linspace(-1, 1, k * m, dtype=np.float32).reshape(k, m)
+
+
 @pytest.mark.parametrize("before, after", [(True, False), (False, True)])
-def test_kernels_switched_between_forward_and_backward(before, after):
+@pytest.mark.parametrize(
+    "shape, function",
+    [
+        ((32, 4, 2), lambda x: ops.lstm(x, weights(2, 64), weights(16, 64), weights(1, 64)[0])),
+        ((32, 4, 2), lambda x: ops.gru(x, weights(2, 48), weights(16, 48), weights(2, 48))),
+        ((9, 16), lambda x: ops.dense(x, weights(16, 16), None, picodl.activations.gelu.pair)),
+        ((70, 288), lambda x: ops.dense(x, weights(288, 256), None, picodl.activations.relu.pair)),
+        ((600, 64), lambda x: ops.dense(x, weights(64, 128), weights(1, 128)[0])),
+        ((2, 9, 2, 16), lambda x: ops.dot_product_attention(x, x, x)),
+        ((2, 9, 9, 4), lambda x: ops.conv(x, weights(36, 8).reshape(3, 3, 4, 8))),
+    ],
+)
+def test_kernels_switched_between_forward_and_backward(before, after, shape, function):
     found = []
     for first, then in ((before, after), (False, False)):
         compiled.enable(first)
-        x = Tensor(np.ones((32, 4, 2), np.float32), requires_grad=True)
-        w, r = (np.linspace(-1, 1, 64 * k, dtype=np.float32).reshape(k, 64) for k in (2, 16))
-        y = ops.lstm(x, w, r, np.zeros(64, np.float32))
+        rng = np.random.default_rng(1)
+        x = Tensor(rng.normal(size=shape).astype(np.float32), requires_grad=True)
+        y = function(x)
         compiled.enable(then)
         y.sum().backward()
         found.append(x.grad)
     compiled.enable()
-    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5 * np.abs(found[1]).max())
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (16, 16), (17, 40), (40, 17), (3, 100), (0, 5)])

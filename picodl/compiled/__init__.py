@@ -33,7 +33,7 @@ _SIGNATURES = {
     "convolve_kernel": "pppppp" + "i",
     "dense": "pppp" + "iiii",
     "dense_gelu": "pppppp" + "iii",
-    "dense_back": "pppppp" + "iii",
+    "dense_back": "pppppp" + "iiiii",
     "dense_gelu_back": "ppppp" + "pppp" + "iii",
     "depthwise": "pppp" + "i",
     "depthwise_kernel": "pppp" + "i",

@@ -18,26 +18,30 @@ void dense_gelu(const float *x, const float *w, const float *bias, float *z, flo
     gelu_forward(z, s, y, n * m);
 }
 
-/* From h (n, m), the gradient of x @ w + bias, to those of w and the bias in dw (k + 1, m), which
-   come as zeros, and that of x in dx (n, k). dx and turned (m, k), which is written over, may be
-   NULL; k and m are multiples of VECTOR, k where there is a dx. */
+/* From h (n, m), the gradient of x @ w + bias, to those of w and the bias in dw (k + 1, m), and that
+   of x in dx (n, k): the rows of dw and columns of dx from first to stop, and the bias's with the
+   first. dw and dx may be NULL; turned: room for m * (stop - first) floats; m and, where there is a
+   dx, stop - first are multiples of VECTOR. */
 void dense_back(const float *x, const float *w, const float *h, float *dw, float *dx, float *turned,
-                int64_t n, int64_t k, int64_t m)
+                int64_t n, int64_t k, int64_t m, int64_t first, int64_t stop)
 {
-    const int64_t some = 32768 / (k + m) + 1; /* rows that stay in the cache */
-    for (int64_t i = 0; i < n; i += some) {
-        const Walk walk = ROWS(n - i < some ? n - i : some, k, m, k);
-        convolve_kernel(&walk, x + i * k, 0, h + i * m, dw, dw + k * m, m);
+    const int64_t some = 262144 / (k + m) + 1; /* rows that stay in the cache */
+    float *sums = first ? 0 : dw + k * m;
+    if (dw) memset(dw + first * m, 0, (stop - first) * m * sizeof(float));
+    if (dw && sums) memset(sums, 0, m * sizeof(float));
+    for (int64_t i = 0; dw && i < n; i += some) {
+        const Walk walk = ROWS(n - i < some ? n - i : some, k, m, stop - first);
+        convolve_kernel(&walk, x + i * k + first, 0, h + i * m, dw + first * m, sums, m);
     }
     if (!dx) return;
-    transpose(w, m, turned, k, k, m);
-    multiply(h, m, turned, k, dx, k, n, m, k);
+    transpose(w + first * m, m, turned, stop - first, stop - first, m);
+    multiply(h, m, turned, stop - first, dx + first, k, n, m, stop - first);
 }
 
-/* The same from g, the gradient of what dense_gelu put out; h is written over. */
+/* The same for all of it from g, the gradient of what dense_gelu put out; h is written over. */
 void dense_gelu_back(const float *x, const float *w, const float *g, const float *z, const float *s,
                      float *h, float *dw, float *dx, float *turned, int64_t n, int64_t k, int64_t m)
 {
     gelu_backward(g, z, s, h, n * m);
-    dense_back(x, w, h, dw, dx, turned, n, k, m);
+    dense_back(x, w, h, dw, dx, turned, n, k, m, 0, k);
 }

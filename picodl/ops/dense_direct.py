@@ -10,9 +10,10 @@ from picodl import compiled
 from picodl.compiled.walk import RELU
 from picodl.ops.activation import Pair, relu_pair, works_in_place
 from picodl.ops.activation_gelu import gelu_pair
+from picodl.parallel import map_blocks, shares_of
 from picodl.typing import Array
 
-_MOST = 1 << 16  # weights; larger matrices are for a BLAS, which keeps to the cache
+_MOST = 1 << 20  # weights; larger matrices are for a BLAS, which keeps to the cache
 _FEW = 8  # rows from which on the kernels pay
 _LEAST = 1 << 19  # multiplications from which on they do without an activation's passes to save
 
@@ -30,7 +31,7 @@ def forward(
         out: where the values go if that saves a copy, C-contiguous.
     """
     (n, k), m = rows.shape, w.shape[1]
-    if not _serves(rows, w, function) or (b is not None and b.shape != (m,)):
+    if not serves(rows, w, function) or (b is not None and b.shape != (m,)):
         return None
     if function is gelu_pair:
         z, s = np.empty((n, m), np.float32), np.empty((n, m), np.float32)
@@ -58,12 +59,12 @@ def back(
     """
     (n, k), m = rows.shape, w.shape[1]
     if (
-        not _serves(rows, w, function)
+        not serves(rows, w, function)
         or g.shape != (n, m)
         or (need_x and k % compiled.kernels.vector)
     ):
         return None
-    dw = np.zeros((k + 1, m), np.float32)
+    dw = np.empty((k + 1, m), np.float32)
     dx = turned = None
     if need_x:
         dx = np.empty((n, k), np.float32) if out is None else out
@@ -73,11 +74,69 @@ def back(
         run = compiled.run("dense_gelu_back", rows, w, g, *saved, h, dw, dx, turned, n, k, m)
     else:
         h = function.backward(g, saved)
-        run = compiled.run("dense_back", rows, w, h, dw, dx, turned, n, k, m)
+        run = compiled.run("dense_back", rows, w, h, dw, dx, turned, n, k, m, 0, k)
     return (dx, dw[:k], dw[k]) if run else None
 
 
-def _serves(rows: Array, w: Array, function: Pair) -> bool:
+def spreads(rows: Array, w: Array, b: Array | None, function: Pair) -> bool:
+    """Whether `affine` takes such arrays."""
+    return (
+        serves(rows, w, function)
+        and w.shape[0] % compiled.kernels.vector == 0
+        and (b is None or (b.dtype == np.float32 and b.shape == w.shape[1:]))
+        and all(a.dtype == np.float32 and a.flags.c_contiguous for a in (rows, w))
+    )
+
+
+def affine(
+    rows: Array, w: Array, b: Array | None, function: Pair, work: float
+) -> tuple[Array, Any]:
+    """`picodl.ops.linear.affine` on threads: the rows forward, the weights' rows on the way back.
+
+    Args: work: microseconds that the product takes on one thread.
+    """
+    (n, k), m = rows.shape, w.shape[1]
+    vector = compiled.kernels.vector
+    blocks = shares_of(n, max(2, min(8, n // 64)))
+    y = np.empty((n, m), np.float32)
+
+    def forwards(s: slice) -> Any:
+        out = y[s]
+        found = forward(rows[s], w, b, function, out)
+        if found is None:
+            raise RuntimeError("The compiled kernels were switched off in the middle of an op.")
+        value, saved = found
+        if value is not out:
+            out[...] = value
+        return saved
+
+    kept = map_blocks(forwards, blocks, work)
+
+    def back(g: Array, need_x: bool, need_w: bool) -> tuple[Any, Any, Any]:
+        h = np.empty((n, m), np.float32)
+
+        def slopes(place: int) -> None:
+            h[blocks[place]] = function.backward(g[blocks[place]], kept[place])
+
+        map_blocks(slopes, range(len(blocks)), n * m * 1e-3)
+        if compiled.kernels is None:  # switched off since
+            return h.dot(w.T), rows.T.dot(h), h.sum(axis=0)
+        dw = np.empty((k + 1, m), np.float32) if need_w or b is not None else None
+        dx = np.empty((n, k), np.float32) if need_x else None
+
+        def part(s: slice) -> None:
+            first, stop = vector * s.start, vector * s.stop
+            room = np.empty(m * (stop - first), np.float32)
+            compiled.call("dense_back", rows, w, h, dw, dx, room, n, k, m, first, stop)
+
+        map_blocks(part, shares_of(k // vector, 4), 2 * work)
+        return dx, None if dw is None else dw[:k], None if dw is None or b is None else dw[k]
+
+    return y, back
+
+
+def serves(rows: Array, w: Array, function: Pair) -> bool:
+    """Whether the kernels take arrays of these shapes, and gain by it."""
     kernels = compiled.kernels
     return (
         kernels is not None

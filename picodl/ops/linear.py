@@ -68,8 +68,11 @@ def affine(rows: Array, w: Array, b: Array | None, function: Pair) -> tuple[Arra
     Many rows are worked out in blocks, each with all that happens to it, on threads.
     """
     flops = 2 * rows.size * w.shape[1]
-    if 2 * flops >= _SMALL and len(rows) >= _TALL:  # the way back has two products
-        return _affine_in_blocks(rows, w, b, function, flops)
+    if 2 * flops >= _SMALL:  # the way back has two products
+        if len(rows) >= _TALL:
+            return _affine_in_blocks(rows, w, b, function, flops)
+        if dense_direct.spreads(rows, w, b, function):
+            return dense_direct.affine(rows, w, b, function, flops / _FLOPS_PER_US)
     times = np.ndarray.dot if flops < 2 * SMALL else product
     direct = flops < 8 * SMALL
     found = dense_direct.forward(rows, w, b, function) if direct else None
