@@ -14,6 +14,7 @@ import picodl
 from picodl import compiled, ops, parallel
 from picodl.__main__ import main
 from picodl.compiled import building
+from picodl.models import folding
 from picodl.ops import attention
 from picodl.tensor import Tensor
 
@@ -513,3 +514,42 @@ def test_attention_hands_nan_on():
     assert np.isnan(attention.attention(q, k, q)).all()
     mask = np.array([True, False]).reshape(1, 1, 1, 2)
     assert np.isfinite(attention.attention(q, k, q, None, mask)).all()
+
+
+@pytest.mark.parametrize(
+    "after, inputs, joined",
+    [
+        (picodl.layers.ReLU, 2, True),
+        (lambda: picodl.layers.Activation("relu"), 2, True),
+        (lambda: picodl.layers.ReLU(6), 2, False),
+        (lambda: picodl.layers.ReLU(activity_regularizer="l2"), 2, False),
+        (picodl.layers.ReLU, 3, False),
+    ],
+)
+def test_a_sum_and_its_relu_predict_as_one(after, inputs, joined, monkeypatch):
+    compiled.enable()
+    calls = []
+    one = folding._relu_of_sum
+    monkeypatch.setattr(folding, "_relu_of_sum", lambda a, b: calls.append(a) or one(a, b))
+    x = picodl.Input((5, 6, 4))
+    branches = [picodl.layers.Conv2D(4, 3, padding="same")(x) for _ in range(inputs - 1)]
+    total = picodl.layers.Add()([*branches, x])
+    model = picodl.Model(x, after()(total))
+    data = normal(3, 5, 6, 4).astype(np.float32)
+    data[0, 0, 0, 0] = np.nan
+    np.testing.assert_allclose(
+        model.predict(data, verbose=0), np.asarray(model(data, training=False)), rtol=1e-6
+    )
+    assert bool(calls) == joined
+    both = picodl.Model(x, [after()(total), total])  # the sum is wanted as well
+    calls.clear()
+    both.predict(data, verbose=0)
+    assert not calls
+
+
+def test_sums_that_the_kernels_do_not_take():
+    compiled.enable()
+    a = normal(4, 6).astype(np.float32)
+    assert folding._relu_of_sum(a, a.T.copy().T) is None
+    assert folding._relu_of_sum(a.astype(float), a.astype(float)) is None
+    np.testing.assert_array_equal(folding._relu_of_sum(a, a), np.maximum(2 * a, 0))

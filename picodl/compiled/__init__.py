@@ -47,6 +47,7 @@ _SIGNATURES = {
     "gelu_forward": "pppi",
     "gelu_backward": "ppppi",
     "relu_backward": "pppi",
+    "add_relu": "pppi",
     "lstm_forward": "pppppp" + "iiii",
     "lstm_backward": "pppppp" + "ppppp" + "iiiiif",
     "gru_forward": "ppppppp" + "iiii",

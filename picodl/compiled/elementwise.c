@@ -28,6 +28,15 @@ void relu_backward(const float *g, const float *y, float *d, int64_t n)
     SIMD for (int64_t i = 0; i < n; i++) d[i] = y[i] > 0 ? g[i] : g[i] * 0.0f;
 }
 
+/* y = a + b where that is above 0, else 0. */
+void add_relu(const float *a, const float *b, float *y, int64_t n)
+{
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float sum = a[i] + b[i];
+        y[i] = sum < 0 ? 0.0f : sum;
+    }
+}
+
 /* Adam's rule, as in optimizers/adam.py. Each sum holds one product: there is one way to fuse them,
    so that a weight's step does not depend on its place in the array. */
 void adam(const float *g, float *w, float *m, float *v, int64_t n, float minus_alpha, float epsilon,

@@ -1,7 +1,8 @@
 """Convolution, batch normalisation and activation as one convolution, where a model predicts.
 
 With fixed statistics the normalisation is one factor and one shift per channel: they go into the
-kernel and the bias, and the activation into the convolution. Nothing but rounding changes.
+kernel and the bias, and the activation into the convolution. Nothing but rounding changes. With
+compiled kernels a sum and its relu are one step as well.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from picodl import activations
+from picodl import activations, compiled
 from picodl.config import thread
 from picodl.layers.activation import ReLU
 from picodl.layers.base import Layer
 from picodl.layers.convolution import Conv1D, Conv2D, Conv3D
 from picodl.layers.core import Activation
+from picodl.layers.merging import Add
 from picodl.layers.normalization import BatchNormalization
 from picodl.models.graph import Node
 from picodl.ops.conv import conv
+from picodl.parallel import map_blocks, shares_of
 from picodl.tensor import Tensor, no_grad
+from picodl.typing import Array
 
 _CONVOLUTIONS = {Conv1D, Conv2D, Conv3D}
 
@@ -65,22 +69,64 @@ class Folded:
         """Whether the layers do nothing else with x."""
         first, norm = self.layers[:2]
         return (
-            type(x) is Tensor
-            and x.mask is None
-            and not thread.training
-            and thread.stateless is None
+            _is_plain(x, self.layers)
             and first.built
             and first.input_spec.fits(x.shape)
             and first.activation is activations.linear
             and first.data_format == "channels_last"
             and norm.axis in (-1, x.ndim - 1)
-            and all(
-                layer.activity_regularizer is None
-                and not layer._rounds
-                and layer._dtype is x.data.dtype
-                for layer in self.layers
-            )
         )
+
+
+class Summed:
+    """An Add layer of two inputs and the relu that follows it.
+
+    Args:
+        layers: these two.
+    """
+
+    def __init__(self, layers: Sequence[Any]) -> None:
+        self.layers = layers
+
+    def __call__(self, inputs: Any) -> Any:
+        """The output of the relu for the inputs of the sum."""
+        if compiled.kernels is not None and len(inputs) == 2:
+            a, b = inputs
+            if all(_is_plain(x, self.layers) for x in inputs) and a.shape == b.shape:
+                y = _relu_of_sum(a.data, b.data)
+                if y is not None:
+                    return Tensor(y)
+        add, relu = self.layers
+        return relu(add(inputs))
+
+
+def _relu_of_sum(a: Array, b: Array) -> Array | None:
+    """max(a + b, 0); None if the kernels do not take the arrays."""
+    if not (a.flags.c_contiguous and b.flags.c_contiguous):
+        return None
+    y = np.empty_like(a)
+    flat = [x.reshape(-1) for x in (a, b, y)]
+
+    def run(s: slice) -> bool:
+        return compiled.run("add_relu", *(x[s] for x in flat), s.stop - s.start)
+
+    return y if all(map_blocks(run, shares_of(a.size, 2), a.size * 1e-3)) else None
+
+
+def _is_plain(x: Any, layers: Sequence[Any]) -> bool:
+    """Whether layers do nothing with x but what they are for."""
+    return (
+        type(x) is Tensor
+        and x.mask is None
+        and not thread.training
+        and thread.stateless is None
+        and all(
+            layer.activity_regularizer is None
+            and not layer._rounds
+            and layer._dtype is x.data.dtype
+            for layer in layers
+        )
+    )
 
 
 def _function(layer: Layer) -> Any:
@@ -119,7 +165,9 @@ def chain(layers: Sequence[Any]) -> list[Any]:
 
 
 def _length(layers: Sequence[Any]) -> int:
-    """How many of these layers, each fed by the one before alone, are one convolution, or 0."""
+    """How many of these layers, each fed by the one before alone, are one step, or 0."""
+    if type(layers[0]) is Add:
+        return 2 if len(layers) > 1 and _function(layers[1]) is activations.relu else 0
     if len(layers) < 2 or type(layers[0]) not in _CONVOLUTIONS:
         return 0
     if type(layers[1]) is not BatchNormalization:
@@ -141,7 +189,7 @@ def folded_nodes(nodes: Sequence[Node], kept: Sequence[int]) -> list[Node]:
 
     def following(node: Node) -> Node | None:
         """The one node that reads the result, if there is but one, which reads nothing else."""
-        if node.simple < 0 or node.outputs[0] in kept:
+        if (node.simple < 0 and type(node.call) is not Add) or node.outputs[0] in kept:
             return None
         after = readers.get(node.outputs[0], [])
         return after[0] if len(after) == 1 and after[0].simple >= 0 else None
@@ -159,8 +207,9 @@ def folded_nodes(nodes: Sequence[Node], kept: Sequence[int]) -> list[Node]:
             row = row[:n]
             joined.update(id(part) for part in row)
             last = row[-1]
+            kind = Summed if type(node.call) is Add else Folded
             whole = Node(
-                Folded([part.call for part in row]),
+                kind([part.call for part in row]),
                 node.args,
                 {},
                 last.outputs,
