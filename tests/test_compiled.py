@@ -211,6 +211,12 @@ def test_dense(n, k, m, name, needs_x):
         both(lambda w, b: ops.dense(Tensor(x.astype(w.dtype)), w, b, pair), w, b)
 
 
+@pytest.mark.parametrize("n", [1, 7, 8, 15, 16, 17])
+def test_few_rows_and_many_weights(n):
+    x, w, b = normal(n, 1024), normal(1024, 1024), normal(1024)
+    both(lambda x, w, b: ops.dense(x, w, b, picodl.activations.relu.pair), x, w, b)
+
+
 def test_dense_arguments_that_do_not_fit():
     compiled.enable()
     x, w = np.ones((16, 16), np.float32), np.ones((16, 32), np.float32)

@@ -1,4 +1,4 @@
-"""The products of small dense layers by the compiled kernels: few calls for all that happens."""
+"""The products of dense layers by the compiled kernels: few calls for all that happens."""
 
 from __future__ import annotations
 
@@ -82,6 +82,7 @@ def spreads(rows: Array, w: Array, b: Array | None, function: Pair) -> bool:
     """Whether `affine` takes such arrays."""
     return (
         serves(rows, w, function)
+        and len(rows) >= 2 * _FEW
         and w.shape[0] % compiled.kernels.vector == 0
         and (b is None or (b.dtype == np.float32 and b.shape == w.shape[1:]))
         and all(a.dtype == np.float32 and a.flags.c_contiguous for a in (rows, w))
