@@ -87,6 +87,5 @@ def compiler() -> list[str]:
         if parts and shutil.which(parts[0]):
             return parts
     raise RuntimeError(
-        "No C compiler was found. Install gcc or clang, or name one in the variable CC; without "
-        "the compiled kernels numpy computes everything."
+        "No C compiler was found. Install gcc or clang, or name one in the variable CC."
     )
