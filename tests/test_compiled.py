@@ -235,6 +235,10 @@ def test_dense_layers_of_which_little_is_trained():
     both(lambda x: ops.dense(x, Tensor(w.astype(x.dtype)), Tensor(b.astype(x.dtype))), x)
     both(lambda x: ops.dense(x, Tensor(np.asfortranarray(w, x.dtype))), x)
     both(lambda w: ops.dense(Tensor(np.asfortranarray(x, w.dtype)), w), w)
+    x, w = normal(70, 288), normal(288, 256)  # on threads
+    both(lambda x: ops.dense(x, Tensor(w.astype(x.dtype))), x)
+    both(lambda w: ops.dense(Tensor(x.astype(w.dtype)), w), w)
+    both(lambda b: ops.dense(Tensor(x.astype(b.dtype)), Tensor(w.astype(b.dtype)), b), normal(256))
 
 
 @pytest.mark.parametrize("gates, function", [(4, ops.lstm), (3, ops.gru)])

@@ -85,7 +85,8 @@ INLINE const float *dropped(const Attention *a, int64_t first, const float *p, f
     return out;
 }
 
-/* out (samples, steps, heads, wide); scratch: size * padded(keys) + 2 * at_once * keys floats; pairs: the heads of the samples, counted through, from first to stop. */
+/* out (samples, steps, heads, wide); scratch: size * padded(keys) + 2 * at_once * keys floats; from
+   first to stop: the heads of the samples, counted through. */
 void attention_forward(const Attention *a, float *out, float *scratch, int64_t first, int64_t stop)
 {
     const int64_t steps = a->steps, keys = a->keys, wide = a->wide, some = at_once(a);
@@ -103,7 +104,8 @@ void attention_forward(const Attention *a, float *out, float *scratch, int64_t f
             float *to = out + ((sample * steps + t) * a->heads + head) * wide;
             scores(a, sample, head, t, count, turned, p, inverse, a->dead ? a->dead + at + t : 0);
             const Walk walk = ROWS(count, keys, wide, keys);
-            convolve(&walk, dropped(a, at + t, p, left, count), 0, v, a->value_at[1], VECTOR, 0, y, wide, 0);
+            const float *seen = dropped(a, at + t, p, left, count);
+            convolve(&walk, seen, 0, v, a->value_at[1], VECTOR, 0, y, wide, 0);
             for (int64_t i = 0; i < count; i++, y += wide, to += a->heads * wide)
                 SIMD for (int64_t j = 0; j < wide; j++) to[j] = y[j] *= inverse[i];
         }
@@ -111,7 +113,8 @@ void attention_forward(const Attention *a, float *out, float *scratch, int64_t f
 }
 
 /* From g (samples, steps, heads, wide) to dquery, dkey and dvalue, samples, steps and heads as in
-   g. scratch: (size + wide) * (padded(keys) + keys) + at_once * (3 * keys + wide) floats; pairs: the heads of key and value. */
+   g. scratch: (size + wide) * (padded(keys) + keys) + at_once * (3 * keys + wide) floats; from first
+   to stop: the heads of key and value. */
 void attention_backward(const Attention *a, const float *g, float *dquery, float *dkey, float *dvalue,
                         float *scratch, int64_t first, int64_t stop)
 {

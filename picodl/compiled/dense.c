@@ -26,9 +26,9 @@ void dense_back(const float *x, const float *w, const float *h, float *dw, float
                 int64_t n, int64_t k, int64_t m, int64_t first, int64_t stop)
 {
     const int64_t some = 262144 / (k + m) + 1; /* rows that stay in the cache */
-    float *sums = first ? 0 : dw + k * m;
+    float *sums = dw && !first ? dw + k * m : 0;
     if (dw) memset(dw + first * m, 0, (stop - first) * m * sizeof(float));
-    if (dw && sums) memset(sums, 0, m * sizeof(float));
+    if (sums) memset(sums, 0, m * sizeof(float));
     for (int64_t i = 0; dw && i < n; i += some) {
         const Walk walk = ROWS(n - i < some ? n - i : some, k, m, stop - first);
         convolve_kernel(&walk, x + i * k + first, 0, h + i * m, dw + first * m, sums, m);
