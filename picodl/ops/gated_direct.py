@@ -37,15 +37,26 @@ class DirectLSTM(LongShortTerm):
     """LongShortTerm whose loops are compiled where that is possible."""
 
     def prepare(self) -> None:
-        super().prepare()
         self.is_direct = _can_serve(self)
-        if self.is_direct:
-            ordered = self._columns(self.weights, self.order)
-            self.turned, self.spaced = _turned(ordered), _spaced(ordered)
+        if self.is_direct:  # stacked and ordered at once, with the fewest copies
+            u, k = self.units, self.units + 1 + len(self.kernel)
+            self.spaced = _room(k, 4 * u, self.dtype)
+            matrix = self.spaced[:, : 4 * u]
+            gates = matrix.reshape(k, 4, u)
+            for first, part in ((0, self.recurrent), (u, self.bias), (u + 1, self.kernel)):
+                if part is not None:
+                    part = part.reshape(-1, 4, u)
+                    gates[first : first + len(part)] = part[:, self.order]
+            self.turned = _turned(matrix)
+
+    def _prepare_for_numpy(self) -> None:
+        if not hasattr(self, "weights"):
+            super().prepare()
 
     def loop(self, hx: Array, first: list[Array], rows: slice) -> tuple[Any, list[Array]]:
         u, b, steps = self.units, hx.shape[2], len(hx) - 1
         if not _serves(self, b):
+            self._prepare_for_numpy()
             return super().loop(hx, first, rows)
         z = np.empty((steps, 4 * u, b), self.dtype)
         c = np.empty((steps + 1, u, b), self.dtype)
@@ -61,6 +72,7 @@ class DirectLSTM(LongShortTerm):
         z, c, tanh_c = kept
         steps, _, b = z.shape
         if not _serves(self, b):
+            self._prepare_for_numpy()
             return super().loop_back(kept, hx, g, d, rows, need_x)
         u, k, vector = self.units, hx.shape[1], compiled.kernels.vector
         back = StepsBack(self.spaced, u, hx.shape, None, need_x)
@@ -83,7 +95,8 @@ class DirectGRU(GatedUnit):
         self.is_direct = self.reset_after and _can_serve(self)
         if self.is_direct:
             self.turned = _turned(self.of_x), _turned(self.of_h)
-            self.spaced = _spaced(self.of_h[: self.units])
+            self.spaced = _room(self.units, 3 * self.units, self.dtype)
+            self.spaced[:, : 3 * self.units] = self.of_h[: self.units]
 
     def loop(self, hx: Array, first: list[Array], rows: slice) -> tuple[Any, list[Array]]:
         u, b, steps = self.units, hx.shape[2], len(hx) - 1
@@ -145,17 +158,16 @@ def _stale(layer: Recurrence, rows: slice) -> Any:
 
 
 def _turned(x: Array) -> Array:
-    """A matrix with its axes exchanged."""
+    """A matrix, whose rows need not follow each other, with its axes exchanged."""
     out = np.empty(x.shape[::-1], x.dtype)
-    compiled.call("transpose", np.ascontiguousarray(x), x.shape[1], out, x.shape[0], *x.shape)
+    step = x.strides[0] // 4
+    compiled.call("transpose", compiled.address(x), step, out, x.shape[0], *x.shape)
     return out
 
 
-def _spaced(weights: Array) -> Array:
-    """A copy with longer rows: a power of 2 would bring many of them to one place of the cache."""
-    out = np.zeros((len(weights), weights.shape[1] + 16), weights.dtype)
-    out[:, : weights.shape[1]] = weights
-    return out
+def _room(rows: int, columns: int, dtype: Any) -> Array:
+    """Zeros in longer rows: a power of 2 would bring many of them to one place of the cache."""
+    return np.zeros((rows, columns + 16), dtype)
 
 
 def _steps_first(g: Any) -> Any:
