@@ -8,6 +8,7 @@ import pytest
 import picodl
 from picodl import layers, preprocessing, utils
 from picodl.layers import lookup
+from picodl.tensor import Tensor
 
 
 def test_string_lookup_numbers_and_back():
@@ -272,6 +273,22 @@ def test_layers_adapt_to_batches_by_number():
             np.testing.assert_allclose(layer.bin_boundaries, whole.bin_boundaries, atol=0.3)
         else:
             assert layer.get_vocabulary() == whole.get_vocabulary()
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (3, 4), (5,)])
+def test_normalization_refuses_inputs_of_another_size(shape):
+    layer = layers.Normalization()
+    layer.adapt(np.arange(10.0).reshape(2, 5))
+    assert layer(np.ones((3, 2, 5))).shape == (3, 2, 5)
+    with pytest.raises(ValueError, match="normalization.*received shape"):
+        layer(np.ones(shape))
+
+
+def test_normalization_keeps_the_dtype_of_its_inputs():
+    layer = layers.Normalization()
+    layer.adapt(np.arange(10.0).reshape(2, 5))
+    for dtype in ("float16", "float32", "float64"):
+        assert layer.call(Tensor(np.ones((3, 5), dtype))).dtype == dtype
 
 
 def test_a_list_of_arrays_is_one_of_batches_for_normalization():

@@ -10,7 +10,8 @@
    scores, or NULL; inverse (samples, heads, steps), one over the sums of p; y (samples, heads,
    steps, wide), the output; dead, as inverse: who sees no key, NULL without a mask.
 
-   keep: as p, what dropout leaves, times factor; or NULL. */
+   keep: as p, what dropout leaves, times factor; or NULL. at_once: how many queries at a time, so
+   that their scores stay in the cache. */
 typedef struct {
     const float *query, *key, *value;
     const uint8_t *mask;
@@ -18,18 +19,11 @@ typedef struct {
     uint8_t *dead;
     const uint8_t *keep;
     int64_t query_at[3], key_at[3], value_at[3], mask_at[4];
-    int64_t heads, shared, steps, keys, size, wide, zero_masked;
+    int64_t heads, shared, steps, keys, size, wide, zero_masked, at_once;
     float scale, factor;
 } Attention;
 
 INLINE int64_t padded(int64_t n) { return (n + VECTOR - 1) / VECTOR * VECTOR; }
-
-/* How many queries at a time, so that their scores stay in the cache; as in Python. */
-INLINE int64_t at_once(const Attention *a)
-{
-    const int64_t some = 32768 / a->keys + 1;
-    return some < a->steps ? some : a->steps;
-}
 
 /* s = exp(scale * s - the largest) of what is seen, else 0; returns one over the sum. */
 INLINE float soften(float *s, const uint8_t *seen, int64_t apart, int64_t n, float scale)
@@ -89,7 +83,7 @@ INLINE const float *dropped(const Attention *a, int64_t first, const float *p, f
    first to stop: the heads of the samples, counted through. */
 void attention_forward(const Attention *a, float *out, float *scratch, int64_t first, int64_t stop)
 {
-    const int64_t steps = a->steps, keys = a->keys, wide = a->wide, some = at_once(a);
+    const int64_t steps = a->steps, keys = a->keys, wide = a->wide, some = a->at_once;
     float *turned = scratch, *own = scratch + a->size * padded(keys), *left = own + some * keys;
     for (int64_t pair = first; pair < stop; pair++) {
         const int64_t sample = pair / a->heads, head = pair % a->heads;
@@ -118,7 +112,7 @@ void attention_forward(const Attention *a, float *out, float *scratch, int64_t f
 void attention_backward(const Attention *a, const float *g, float *dquery, float *dkey, float *dvalue,
                         float *scratch, int64_t first, int64_t stop)
 {
-    const int64_t steps = a->steps, keys = a->keys, wide = a->wide, size = a->size, some = at_once(a);
+    const int64_t steps = a->steps, keys = a->keys, wide = a->wide, size = a->size, some = a->at_once;
     const int64_t group = a->heads / a->shared, long_row = padded(keys);
     float *turned = scratch, *turned_v = turned + size * long_row, *dk = turned_v + wide * long_row;
     float *dv = dk + keys * size, *h = dv + keys * wide, *d = h + some * wide, *own = d + some * keys;

@@ -11,6 +11,7 @@ import numpy as np
 from picodl import config
 from picodl.layers.base import Layer
 from picodl.layers.categories import batches
+from picodl.layers.input_spec import InputSpec
 from picodl.tensor import Tensor, as_array
 from picodl.typing import Array, Config, Shape
 
@@ -96,6 +97,8 @@ class Normalization(Layer):
                     f'Normalization layer "{self.name}": axis {given} needs a known size after the '
                     f"batch axis, but received input of shape {input_shape}."
                 )
+        sizes = {given: input_shape[axis] for axis, given in zip(axes, self.axis, strict=True)}
+        self.input_spec = InputSpec(min_ndim=2, axes=sizes) if sizes else None
         self._kept = axes
         self._shape = tuple(input_shape[a] if a in axes else 1 for a in range(rank))
         shape: Any = tuple(input_shape[a] for a in sorted(axes))
@@ -172,7 +175,7 @@ class Normalization(Layer):
         constant = isinstance(inputs, Tensor) and not inputs.requires_grad
         x = inputs.data if constant else inputs  # what is not differentiated takes no ops
         y = x * scale + mean if self.invert else (x - mean) / scale
-        return Tensor(y) if constant else y
+        return Tensor(y.astype(x.dtype, copy=False)) if constant else y
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape

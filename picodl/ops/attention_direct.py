@@ -13,6 +13,7 @@ from picodl.parallel import map_blocks, shares_of
 from picodl.typing import Array
 
 _FLOPS_PER_US = 6e4
+_AT_ONCE = 1 << 15  # scores
 _pointer, _integer = ctypes.c_void_p, ctypes.c_int64
 
 
@@ -25,7 +26,7 @@ class _Arrays(ctypes.Structure):
         *((name, 3 * _integer) for name in ("query_at", "key_at", "value_at")),
         ("mask_at", 4 * _integer),
         *((name, _integer) for name in ("heads", "shared", "steps", "keys", "size", "wide")),
-        ("zero_masked", _integer),
+        *((name, _integer) for name in ("zero_masked", "at_once")),
         *((name, ctypes.c_float) for name in ("scale", "factor")),
     ]
 
@@ -70,14 +71,15 @@ class DirectAttention:
         dead = None if mask is None else np.empty(full[:3], bool)
         left = None if keep is None else np.ascontiguousarray(np.broadcast_to(keep, full), bool)
         self.kept = (query, key, value, masked, p, inverse, self.y, dead, left)
+        some = min(steps, _AT_ONCE // keys + 1)
         self.arrays = _Arrays(
             *(None if a is None else a.__array_interface__["data"][0] for a in self.kept),
             *((3 * _integer)(*(step // 4 for step in a.strides[:3])) for a in (query, key, value)),
             (4 * _integer)(*(() if masked is None else masked.strides)),
-            *(heads, shared, steps, keys, size, wide, zero_masked, scale, 1 / probability),
+            *(heads, shared, steps, keys, size, wide, zero_masked, some),
+            *(scale, 1 / probability),
         )
         long_row = -(-keys // self.library.vector) * self.library.vector
-        some = min(steps, 32768 // keys + 1)  # as in attention.c
         self.room = size * long_row + 2 * some * keys
         self.room_back = (size + wide) * (long_row + keys) + some * (3 * keys + wide)
         self.work = 2 * batch * heads * steps * keys * (size + wide + 20) / _FLOPS_PER_US

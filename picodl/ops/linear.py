@@ -116,7 +116,7 @@ def _affine_in_blocks(
 
     def back(g: Array, need_x: bool, need_w: bool) -> tuple[Any, Any, Any]:
         dx = np.empty(rows.shape, y.dtype) if need_x else None
-        turned = np.ascontiguousarray(w.T) if need_x else w
+        turned = functools.cache(lambda: np.ascontiguousarray(w.T))  # where BLAS has to do it
 
         def backward(place: int) -> tuple[Any, Any]:
             s, saved = blocks[place], kept[place]
@@ -127,7 +127,7 @@ def _affine_in_blocks(
                 return found[1], None if b is None else found[2]
             h = function.backward(g[s], saved)
             if out is not None:
-                dot(h, turned, out)
+                dot(h, turned(), out)
             dw = dot_over_rows(rows[s], h) if need_w else None
             return dw, None if b is None else sum_of_rows(h)
 
