@@ -280,7 +280,7 @@ def test_normalization_refuses_inputs_of_another_size(shape):
     layer = layers.Normalization()
     layer.adapt(np.arange(10.0).reshape(2, 5))
     assert layer(np.ones((3, 2, 5))).shape == (3, 2, 5)
-    with pytest.raises(ValueError, match="normalization.*received shape"):
+    with pytest.raises(ValueError, match=r"normalization.*received shape"):
         layer(np.ones(shape))
 
 
